@@ -1,0 +1,1 @@
+"""Decisions as pure functions over values: no I/O, no clock, no trio, no logging."""

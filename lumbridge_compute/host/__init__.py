@@ -1,0 +1,1 @@
+"""The machine, one outside thing a module."""

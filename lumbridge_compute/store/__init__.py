@@ -1,0 +1,1 @@
+"""Text on disk to values, and back."""
