@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class HealthName(enum.StrEnum):
@@ -42,3 +42,44 @@ class Health:
 
 
 EXACT = Health(HealthName.EXACT)
+
+
+class Outcome(enum.StrEnum):
+    """How one HTTP exchange ended."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    SILENT = "silent"
+    MALFORMED = "malformed"
+    SELF = "self"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to one literal address; a GET where `body` is None, else a POST of JSON.
+
+    `headers` are expanded: never shown, logged or stored.
+    """
+
+    host: str
+    port: int
+    path: str
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request.
+
+    `status` and `body` are set when `outcome` is ANSWERED.  SILENT: the connection was accepted,
+    then nothing whole came in time.  SELF: we reached our own socket (an ephemeral port).
+    `reason` is a fragment for the operator's sentence.
+    """
+
+    outcome: Outcome
+    status: int = 0
+    body: bytes = field(default=b"", repr=False)
+    reason: str = ""
