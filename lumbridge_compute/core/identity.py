@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 
@@ -84,7 +85,7 @@ def compare(
     now: Identity | None,
     table: Mapping[int, Process],
     *,
-    proved: Set[int] = frozenset(),
+    proved: AbstractSet[int] = frozenset(),
 ) -> Claim:
     """Judge the record of `identity` against the process table.
 
@@ -101,14 +102,13 @@ def compare(
     members = {
         row.pid
         for row in table.values()
-        if row.alive
-        and (row.group == leader.pid or (own_session and row.session == leader.pid))
+        if row.alive and (row.group == leader.pid or (own_session and row.session == leader.pid))
     }
     return Claim(Ownership.OWNED, leader, frozenset(members | _living(proved, table)))
 
 
 def _leaderless(
-    identity: Identity, now: Identity | None, table: Mapping[int, Process], proved: Set[int]
+    identity: Identity, now: Identity | None, table: Mapping[int, Process], proved: AbstractSet[int]
 ) -> Claim:
     members = _living(proved, table)
     reused = now is not None and not identity.matches(now)
@@ -121,5 +121,5 @@ def _leaderless(
     return Claim(ownership, None, members, frozenset(strays - members))
 
 
-def _living(pids: Set[int], table: Mapping[int, Process]) -> frozenset[int]:
+def _living(pids: AbstractSet[int], table: Mapping[int, Process]) -> frozenset[int]:
     return frozenset(pid for pid in pids if pid in table and table[pid].alive)

@@ -77,13 +77,16 @@ class Model:
         Health, stop policy and declared memory are how we treat a process, not what it is: a
         longer timeout must not restart a model that took minutes to load.
         """
-        return replace(
-            self,
-            memory_bytes=other.memory_bytes,
-            health=other.health,
-            stop=other.stop,
-            port_owner=other.port_owner,
-        ) == other
+        return (
+            replace(
+                self,
+                memory_bytes=other.memory_bytes,
+                health=other.health,
+                stop=other.stop,
+                port_owner=other.port_owner,
+            )
+            == other
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +131,5 @@ class Registry:
     gateways: tuple[GatewaySpec, ...] = ()
 
     def models_of(self, scene: str) -> tuple[Model, ...]:
-        """The models of `scene` in start order; raises KeyError for a Scene that is not declared."""
+        """The models of `scene` in start order.  Raises KeyError for an unknown Scene."""
         return tuple(self.models[name] for name in self.scenes[scene].models)

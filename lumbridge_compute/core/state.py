@@ -116,16 +116,12 @@ def commit(state: NodeState, target: str, previous: str | None) -> NodeState:
 
 def restored(state: NodeState, previous: str, cause: str) -> NodeState:
     """`previous` runs again and was verified."""
-    return replace(
-        state, active_scene=previous, transition_scene=None, last_error=one_line(cause)
-    )
+    return replace(state, active_scene=previous, transition_scene=None, last_error=one_line(cause))
 
 
 def failed(state: NodeState, cause: str) -> NodeState:
     """Nothing is active; what still runs stays in `processes`."""
-    return replace(
-        state, active_scene=None, transition_scene=None, last_error=one_line(cause)
-    )
+    return replace(state, active_scene=None, transition_scene=None, last_error=one_line(cause))
 
 
 def resumed_on_last_known_good(state: NodeState, cause: str) -> NodeState:

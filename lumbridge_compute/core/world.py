@@ -64,9 +64,7 @@ class ModelView:
 
     @property
     def exact(self) -> bool:
-        return (
-            self.ownership is Ownership.OWNED and self.health is not None and self.health.exact
-        )
+        return self.ownership is Ownership.OWNED and self.health is not None and self.health.exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,311 @@
+"""Registry + state + observed world -> a Plan, or every reason against it (DESIGN section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lumbridge_compute.core.health import HealthName
+from lumbridge_compute.core.identity import Ownership
+from lumbridge_compute.core.plan import (
+    Keep,
+    MemoryEstimate,
+    Plan,
+    Refusal,
+    Refusals,
+    Snapshot,
+    Start,
+    Stop,
+)
+from lumbridge_compute.core.registry import Model, PortOwner, Registry
+from lumbridge_compute.core.state import Bound, NodeState
+from lumbridge_compute.core.units import render_bytes
+from lumbridge_compute.core.world import Listener, ModelView, World
+
+LOADING = frozenset(
+    {HealthName.STARTING, HealthName.UNREACHABLE, HealthName.NOT_READY, HealthName.BUSY}
+)
+
+_KeepRule = Callable[[Model, ModelView, Bound], Keep | None]
+
+
+def plan_activate(now: Snapshot, scene: str, *, floor_bytes: int = 0) -> Plan | Refusals:
+    """Switch to `scene`: what is healthy under today's definition stays, all else goes."""
+    goal = _Goal("activate", scene, now.registry.models_of(scene), _keep_unchanged, floor_bytes)
+    return _plan(now, goal)
+
+
+def plan_resume(now: Snapshot, scene: str, *, floor_bytes: int = 0) -> Plan | Refusals:
+    """Make `scene` true again: what is healthy or still loading stays, whatever the registry says
+    today."""
+    goal = _Goal("resume", scene, now.registry.models_of(scene), _keep_serving, floor_bytes)
+    return _plan(now, goal)
+
+
+def plan_restore(now: Snapshot, scene: str, target: tuple[Model, ...]) -> Plan | Refusals:
+    """Put `target`, the definitions that ran before, back; memory was theirs, so no admission."""
+    return _plan(now, _Goal("restore", scene, target, _keep_unchanged, None))
+
+
+def plan_stop_all(now: Snapshot, command: str) -> Plan | Refusals:
+    """Stop everything that is ours, whatever its health."""
+    return _plan(now, _Goal(command, None, (), _keep_unchanged, None))
+
+
+def transition_whole(now: Snapshot) -> bool:
+    """True when an interrupted transition had reached its target and nothing had failed."""
+    scene = now.state.transition_scene
+    if scene is None or now.state.last_error is not None or scene not in now.registry.scenes:
+        return False
+    return all(now.world.view(name).exact for name in now.registry.scenes[scene].models)
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    command: str
+    scene: str | None
+    target: tuple[Model, ...]
+    keep_rule: _KeepRule
+    floor_bytes: int | None
+
+
+def _plan(now: Snapshot, goal: _Goal) -> Plan | Refusals:
+    state, world = now.state, now.world
+    keep = tuple(kept for model in goal.target if (kept := _kept(model, now, goal.keep_rule)))
+    kept_names = {k.model for k in keep}
+    stop = _stops(now, kept_names)
+    start = tuple(Start(model) for model in goal.target if model.name not in kept_names)
+    memory = _estimate(stop, start, world, goal.floor_bytes or 0)
+    reasons = (
+        *_record_refusals(state, world),
+        *_stop_refusals(stop, world),
+        *_start_refusals(start, world),
+        *_port_refusals(start, stop, now.registry, world),
+        *(_memory_refusals(memory) if goal.floor_bytes is not None else ()),
+    )
+    warnings = _unrecorded_servers(now.registry, world, {model.name for model in goal.target})
+    if reasons:
+        return Refusals(goal.scene, reasons, warnings)
+    forget = _forgotten(state, world)
+    return Plan(goal.command, goal.scene, keep, stop, start, forget, warnings, memory)
+
+
+def _kept(model: Model, now: Snapshot, rule: _KeepRule) -> Keep | None:
+    view, record = now.world.view(model.name), now.state.processes.get(model.name)
+    if view.ownership is not Ownership.OWNED or not isinstance(record, Bound):
+        return None
+    return rule(model, view, record)
+
+
+def _keep_unchanged(model: Model, view: ModelView, record: Bound) -> Keep | None:
+    healthy = view.exact or (view.health is not None and view.health.name is HealthName.BUSY)
+    if not healthy or not record.definition.starts_like(model):
+        return None
+    return Keep(model.name, record.identity, model, loading=not view.exact)
+
+
+def _keep_serving(model: Model, view: ModelView, record: Bound) -> Keep | None:
+    same = record.definition.starts_like(model)
+    definition = model if same else record.definition
+    if view.exact:
+        return Keep(model.name, record.identity, definition)
+    age_s = view.age_s if view.age_s is not None else float("inf")
+    name = view.health.name if view.health is not None else None
+    young = name in LOADING and age_s < definition.health.timeout_s
+    if young or name is HealthName.BUSY:
+        return Keep(model.name, record.identity, definition, loading=True, age_s=age_s)
+    return None
+
+
+def _stops(now: Snapshot, kept: set[str]) -> tuple[Stop, ...]:
+    stops = [
+        Stop(name, record)
+        for name, record in now.state.processes.items()
+        if isinstance(record, Bound)
+        and name not in kept
+        and now.world.view(name).ownership in (Ownership.OWNED, Ownership.SURVIVORS)
+    ]
+    rank = _start_ranks(now.registry, now.state)
+    return tuple(
+        sorted(
+            stops,
+            key=lambda s: (rank.get(s.model, -1), s.record.identity.start_ticks),
+            reverse=True,
+        )
+    )
+
+
+def _start_ranks(registry: Registry, state: NodeState) -> dict[str, int]:
+    """Start order of the Scene that the running models most likely belong to."""
+    for scene in (state.active_scene, state.transition_scene, state.desired_scene):
+        if scene is not None and scene in registry.scenes:
+            return {name: i for i, name in enumerate(registry.scenes[scene].models)}
+    return {}
+
+
+def _forgotten(state: NodeState, world: World) -> tuple[str, ...]:
+    return tuple(name for name in state.processes if world.view(name).ownership is Ownership.GONE)
+
+
+def _record_refusals(state: NodeState, world: World) -> Iterable[Refusal]:
+    for name in state.processes:
+        view = world.view(name)
+        if view.ownership is Ownership.LEGACY:
+            yield Refusal(
+                "legacy-record",
+                name,
+                f"cannot touch {name!r}: its record is a bare pid {view.legacy_pid}, which is "
+                "alive but not proved to be ours",
+                "bind it with `lumbridge-compute scene adopt NAME`, or drop the record with "
+                f"`lumbridge-compute scene forget {name}`",
+            )
+        elif view.ownership is Ownership.FOREIGN:
+            pid = view.identity.pid if view.identity else "?"
+            yield Refusal(
+                "foreign-record",
+                name,
+                f"cannot touch {name!r}: pid {pid} lives but no longer leads its own process group",
+                f"drop the record with `lumbridge-compute scene forget {name}`, then end the "
+                "process yourself if it should go",
+            )
+        elif not view.permitted:
+            pid = view.identity.pid if view.identity else "?"
+            yield Refusal(
+                "not-permitted",
+                name,
+                f"cannot touch {name!r}: pid {pid} belongs to another user, whom this command may "
+                "not signal",
+                "run the command as the user who owns the model's processes",
+            )
+
+
+def _stop_refusals(stop: Iterable[Stop], world: World) -> Iterable[Refusal]:
+    for step in stop:
+        if world.view(step.model).hosts_us:
+            yield Refusal(
+                "inside-model",
+                step.model,
+                f"cannot stop {step.model!r}: this command runs inside it",
+                f"run it outside {step.model}",
+            )
+
+
+def _start_refusals(start: Iterable[Start], world: World) -> Iterable[Refusal]:
+    for step in start:
+        for reason in world.unstartable.get(step.model, ()):
+            yield Refusal(
+                "not-startable",
+                step.model,
+                f"cannot start {step.model!r}: {reason}",
+                f"install it, or correct models.{step.model} in compute.yaml",
+            )
+
+
+def _port_refusals(
+    start: Iterable[Start], stop: Iterable[Stop], registry: Registry, world: World
+) -> Iterable[Refusal]:
+    stopped = {step.model for step in stop}
+    for step in start:
+        port = step.definition.port
+        for listener in world.listeners:
+            if listener.port != port:
+                continue
+            holder = holder_of(listener, world)
+            if holder is None or holder not in stopped:
+                who = listener.who if holder is None else f"model {holder!r}, which stays"
+                yield Refusal(
+                    "port-conflict",
+                    step.model,
+                    f"cannot start {step.model!r}: port {port} is held by {who or 'a stranger'}",
+                    f"free the port, or give models.{step.model}.port another number",
+                )
+            elif (odd := _unexpected_marker(world.view(holder), registry)) is not None:
+                yield Refusal(
+                    "unexpected-marker",
+                    holder,
+                    f"cannot replace {holder!r} on port {port}: {odd}",
+                    "look at what it serves; `lumbridge-compute scene deactivate` stops it "
+                    "whatever it serves",
+                )
+
+
+def holder_of(listener: Listener, world: World) -> str | None:
+    """The model that holds `listener`, None when anyone else has a part in it."""
+    for name, view in world.models.items():
+        if view.ownership not in (Ownership.OWNED, Ownership.SURVIVORS):
+            continue
+        if listener.pids and listener.pids <= view.claim.members:
+            return name
+        checked = view.checked
+        if (
+            checked is not None
+            and checked.port_owner is PortOwner.ANY
+            and checked.port == listener.port
+        ):
+            return name
+    return None
+
+
+def _unexpected_marker(view: ModelView, registry: Registry) -> str | None:
+    health = view.health
+    if health is None or health.name is not HealthName.WRONG_MARKER:
+        return None
+    declared = registry.models.get(view.name)
+    if declared is not None and declared.marker in health.reported:
+        return None
+    return health.detail
+
+
+def _estimate(
+    stop: Iterable[Stop], start: Iterable[Start], world: World, floor_bytes: int
+) -> MemoryEstimate | None:
+    if world.memory is None:
+        return None
+    gives = _total(_cost(step.record.definition, world) for step in stop)
+    needs = _total(_cost(step.definition, world) for step in start)
+    return MemoryEstimate(world.memory.available_bytes, gives, needs, floor_bytes)
+
+
+def _cost(model: Model, world: World) -> int | None:
+    """Declared memory, else what its last starts were measured to cost."""
+    if model.memory_bytes is not None:
+        return model.memory_bytes
+    return world.footprints.get(model.name)
+
+
+def _total(costs: Iterable[int | None]) -> int | None:
+    total = 0
+    for cost in costs:
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def _memory_refusals(memory: MemoryEstimate | None) -> Iterable[Refusal]:
+    if memory is None or memory.after_bytes is None or not memory.needs_bytes:
+        return
+    if memory.after_bytes < memory.floor_bytes:
+        gives = memory.gives_bytes or 0
+        yield Refusal(
+            "memory",
+            None,
+            f"not enough memory: {render_bytes(memory.available_bytes)} available "
+            f"+ {render_bytes(gives)} from what stops - {render_bytes(memory.needs_bytes)} needed "
+            f"leaves {render_bytes(memory.after_bytes)}, the floor is "
+            f"{render_bytes(memory.floor_bytes)}",
+            "free memory, or correct `memory` of the models or `node.memory_floor` in compute.yaml",
+        )
+
+
+def _unrecorded_servers(registry: Registry, world: World, target: set[str]) -> tuple[str, ...]:
+    return tuple(
+        f"{name!r} is not in the Scene but something without a record of ours serves it on port "
+        f"{registry.models[name].port}"
+        for name, view in world.models.items()
+        if name in registry.models
+        and name not in target
+        and view.ownership in (Ownership.NONE, Ownership.GONE)
+        and view.health is not None
+        and view.health.exact
+    )
