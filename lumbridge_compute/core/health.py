@@ -5,6 +5,18 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from lumbridge_compute.core.markers import (
+    TEXT_LIMIT,
+    BodyError,
+    parse_markers,
+    printable,
+    render_markers,
+)
+from lumbridge_compute.core.registry import Model
+
+REPORTED_LIMIT = 256
+"""More names than this are not kept of one answer."""
+
 
 class HealthName(enum.StrEnum):
     """Every result that a check can have."""
@@ -83,3 +95,91 @@ class Answer:
     status: int = 0
     body: bytes = field(default=b"", repr=False)
     reason: str = ""
+
+
+def judge_ready(answer: Answer) -> Health | None:
+    """None when the `ready` path answers 200, else why the model is not ready.
+
+    Nothing here is settled: until `ready` has answered 200 the server may still be loading.
+    """
+    return _judge_exchange("the ready check", answer) or _judge_status(
+        "the ready check answers", answer.status, range(200, 201), settles=False
+    )
+
+
+def judge_marker(model: Model, answer: Answer) -> Health:
+    """Does `answer`, got from the health path of `model`, name exactly its marker?
+
+    The marker is compared by equality alone; of several models listed, one must equal it.
+    """
+    port, wanted = f"port {model.port}", model.marker
+    failure = _judge_exchange(port, answer) or _judge_status(
+        f"{port} answers '{printable(model.health.path)}' with",
+        answer.status,
+        range(200, 201),
+        settles=True,
+    )
+    if failure is not None:
+        return failure
+    try:
+        markers = parse_markers(model.health, answer.body)
+    except BodyError as error:
+        detail = f"{port} answers with {error}, wanted '{wanted}'"
+        return Health(HealthName.MALFORMED, detail)
+    if wanted in markers:
+        return EXACT
+    if not markers:
+        return Health(HealthName.NOT_READY, f"{port} lists no model yet, wanted '{wanted}'")
+    detail = f"{port} answers as {render_markers(markers)}, wanted '{wanted}'"
+    return Health(HealthName.WRONG_MARKER, detail, _faithful(markers), settled=True)
+
+
+def judge_probe(answer: Answer) -> Health | None:
+    """None when the deep probe answers 2xx, else why the model is not exactly healthy."""
+    return _judge_exchange("the deep probe", answer) or _judge_status(
+        "the deep probe answers", answer.status, range(200, 300), settles=True
+    )
+
+
+def _judge_exchange(subject: str, answer: Answer) -> Health | None:
+    """Why no HTTP answer came at all; None when one did."""
+    because = f" ({answer.reason})" if answer.reason else ""
+    match answer.outcome:
+        case Outcome.ANSWERED:
+            return None
+        case Outcome.SILENT:
+            detail = f"{subject} accepts connections but gives no whole answer{because}"
+            return Health(HealthName.BUSY, detail)
+        case Outcome.MALFORMED:
+            detail = f"{subject} gives no valid answer{because}"
+            return Health(HealthName.MALFORMED, detail)
+        case Outcome.SELF:
+            detail = f"{subject} reaches nobody: the connection met itself"
+            return Health(HealthName.UNREACHABLE, detail)
+        case Outcome.REFUSED:
+            return Health(HealthName.UNREACHABLE, f"{subject} refuses connections")
+        case Outcome.FAILED:
+            return Health(HealthName.UNREACHABLE, f"{subject} can't be reached{because}")
+
+
+def _judge_status(subject: str, status: int, wanted: range, *, settles: bool) -> Health | None:
+    """Why `status` is none of `wanted`; `settles` says that loading is over."""
+    if status in wanted:
+        return None
+    found = f"{subject} {status}"
+    if status in (401, 403):
+        detail = f"{found}: it wants a key, or another one"
+        return Health(HealthName.UNAUTHORIZED, detail, settled=settles)
+    if status == 404:
+        return Health(HealthName.MALFORMED, f"{found}: no such path", settled=settles)
+    if 300 <= status < 400:
+        return Health(HealthName.MALFORMED, f"{found}, a redirect, which is not followed")
+    return Health(HealthName.NOT_READY, f"{found}, wanted {'200' if len(wanted) == 1 else '2xx'}")
+
+
+def _faithful(markers: tuple[str, ...]) -> tuple[str, ...]:
+    """The `markers` that can be shown as they are: what is kept is compared for equality later,
+    so a name is kept whole or not at all."""
+    return tuple(name for name in markers if len(name) <= TEXT_LIMIT and name.isprintable())[
+        :REPORTED_LIMIT
+    ]
