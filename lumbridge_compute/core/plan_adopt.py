@@ -28,7 +28,9 @@ def plan_adopt(
         *_outsiders(now, scene),
     ]
     warnings = tuple(
-        warning for name in members if (warning := world.view(name).cgroup_warning) is not None
+        f"{name!r} runs in {unit}, whose restart policy would bring it back after a stop"
+        for name in members
+        if (unit := world.view(name).restarting_unit) is not None
     )
     if reasons:
         return Refusals(scene, tuple(reasons), warnings)
@@ -148,5 +150,6 @@ def _outsiders(now: Snapshot, scene: str) -> Iterable[Refusal]:
 
 
 def _serves_elsewhere(view: ModelView, registry: Registry, ports: set[int]) -> bool:
-    serves = view.health is not None and view.health.exact
+    seen = view.stranger or view.health
+    serves = seen is not None and seen.exact
     return serves and registry.models[view.name].port not in ports

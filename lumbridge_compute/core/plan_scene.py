@@ -305,7 +305,6 @@ def _unrecorded_servers(registry: Registry, world: World, target: set[str]) -> t
         for name, view in world.models.items()
         if name in registry.models
         and name not in target
-        and view.ownership in (Ownership.NONE, Ownership.GONE)
-        and view.health is not None
-        and view.health.exact
+        and view.stranger is not None
+        and view.stranger.exact
     )

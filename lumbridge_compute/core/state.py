@@ -172,8 +172,19 @@ def with_record(state: NodeState, name: str, record: Record) -> NodeState:
     return replace(state, processes={**state.processes, name: record})
 
 
+def without_processes(state: NodeState, ended: Iterable[Identity]) -> NodeState:
+    """The processes `ended` are gone for certain; a newer record of the same model stays."""
+    gone = set(ended)
+    kept = {
+        name: record
+        for name, record in state.processes.items()
+        if not (isinstance(record, Bound) and record.identity in gone)
+    }
+    return replace(state, processes=kept)
+
+
 def without_records(state: NodeState, names: Iterable[str]) -> NodeState:
-    """`names` have stopped for certain."""
+    """The records of `names` are worth nothing any more, or are dropped on request."""
     gone = set(names)
     kept = {name: record for name, record in state.processes.items() if name not in gone}
     return replace(state, processes=kept)

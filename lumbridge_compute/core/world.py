@@ -41,8 +41,9 @@ class ModelView:
     """One model as seen now: recorded, declared, or both.
 
     `checked` is the definition that `health` was judged by: the recorded one, with today's health
-    section where a process started from either would be the same.  `health` is None where nothing
-    was asked (no record and nobody listens).  `age_s` is the leader's age in seconds.
+    section where a process started from either would be the same.  `health` is None where no process
+    of ours could have any; `stranger` is what answers on the port of a model that has no living
+    record.  `restarting_unit` names a service or container that may start it again.  `age_s` is the leader's age in seconds.
     `permitted` is False when the kernel would not let us signal it.  `hosts_us` is True when this
     very command runs inside it.
     """
@@ -52,11 +53,12 @@ class ModelView:
     identity: Identity | None = None
     checked: Model | None = None
     health: Health | None = None
+    stranger: Health | None = None
     age_s: float | None = None
     permitted: bool = True
     hosts_us: bool = False
     legacy_pid: int | None = None
-    cgroup_warning: str | None = None
+    restarting_unit: str | None = None
 
     @property
     def ownership(self) -> Ownership:

@@ -1,0 +1,81 @@
+"""The node's state on disk through the effects: memory follows disk, never leads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import trio
+
+from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.effects import Effects
+from lumbridge_compute.errors import BadInput, Refused
+from lumbridge_compute.store.state_file import parse_state, render_state
+
+STATE_FILE = "state.yaml"
+_TEMPORARY = ".tmp"
+
+
+class Journal:
+    """Reads and replaces state.yaml.  `state` is always what was last read from or proved on disk.
+
+    Only the holder of the node's lock may call anything but `load`.
+    """
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+        self._writing = trio.Lock()
+        self.state = NodeState()
+
+    async def load(self) -> NodeState:
+        """Read the file again.  Raises BadInput when it can't be read as a state."""
+        self.state = parse_state(await self._effects.read(STATE_FILE))
+        return self.state
+
+    async def update(self, change: Callable[[NodeState], NodeState]) -> None:
+        """Replace the file durably by what `change` makes of the state; no-op when that is equal.
+
+        One write at a time: `change` sees every write before it.  Raises OSError when a step of
+        the write failed: `state` is then what the file really holds, old or new.
+        Source: the write protocol of DESIGN section 5; rename(2), fsync(2).
+        """
+        async with self._writing:
+            state = change(self.state)
+            if state == self.state:
+                return
+            try:
+                await self._replace(render_state(state))
+            except OSError:
+                await self._reread()
+                raise
+            self.state = state
+
+    async def _reread(self) -> None:
+        # A disk that can't be read either leaves what was last proved; the write's error tells.
+        with contextlib.suppress(OSError, BadInput):
+            await self.load()
+
+    async def prove_writable(self) -> None:
+        """Write, sync and remove a file of the state's size before anything depends on it, and
+        clear what interrupted writes left.  Raises Refused with the cause."""
+        try:
+            for name in await self._effects.names():
+                if name.startswith(STATE_FILE) and name.endswith(_TEMPORARY):
+                    await self._effects.remove(name)
+            name = self._temporary()
+            await self._effects.create(name, render_state(self.state))
+            await self._effects.fsync(name)
+            await self._effects.remove(name)
+        except OSError as error:
+            message = f"cannot write the state: {error.strerror or error}"
+            raise Refused(message, "make room on the disk or mend its permissions") from error
+
+    async def _replace(self, data: bytes) -> None:
+        name = self._temporary()
+        await self._effects.create(name, data)
+        await self._effects.fsync(name)
+        await self._effects.rename(name, STATE_FILE)
+        await self._effects.fsync_folder()
+
+    def _temporary(self) -> str:
+        return f"{STATE_FILE}.{self._effects.new_token()[:12]}{_TEMPORARY}"
