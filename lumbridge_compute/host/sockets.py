@@ -1,0 +1,98 @@
+"""Who listens on a TCP port: the LISTEN sockets, and the processes that hold them.
+
+Source: proc_net_tcp(5); the kernel's include/net/tcp_states.h (LISTEN is 0A).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Collection
+
+from lumbridge_compute.core.world import Listener
+from lumbridge_compute.host.procfs import PROC, read_file, read_pids
+
+_LISTEN_ROW = re.compile(
+    rb"^ *\d+: (?P<address>[0-9A-F]{8}|[0-9A-F]{32}):(?P<port>[0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A"
+    rb" \S+ \S+ \S+ +(?P<uid>\d+) +\d+ (?P<inode>\d+)",
+    re.MULTILINE,
+)
+
+
+def read_listeners(ports: Collection[int], proc: str = PROC) -> tuple[Listener, ...]:
+    """Every LISTEN socket of `ports`, IPv4 and IPv6, with the processes seen to hold it.
+
+    Those of our own network namespace; `who` is left empty.
+    """
+    wanted = frozenset(ports)
+    found = [
+        listener
+        for name in ("tcp", "tcp6")
+        for listener in parse_listeners(read_file(f"{proc}/net/{name}") or b"")
+        if listener.port in wanted
+    ]
+    if not found:
+        return ()
+    holders = read_holders({listener.inode for listener in found}, proc)
+    return tuple(
+        Listener(
+            listener.address,
+            listener.port,
+            listener.inode,
+            listener.uid,
+            holders.get(listener.inode, frozenset()),
+        )
+        for listener in found
+    )
+
+
+def parse_listeners(data: bytes) -> list[Listener]:
+    """The LISTEN rows of /proc/net/tcp or tcp6, holders not known."""
+    return [
+        Listener(
+            address=parse_address(row["address"].decode("ascii")),
+            port=int(row["port"], 16),
+            inode=int(row["inode"]),
+            uid=int(row["uid"]),
+        )
+        for row in _LISTEN_ROW.finditer(data)
+    ]
+
+
+def parse_address(text: str) -> str:
+    """An address as the kernel prints it (32-bit words in the byte order of the machine).
+
+    An IPv4 address mapped into IPv6 is told as IPv4: that is what it listens on.
+    """
+    from socket import AF_INET, AF_INET6, inet_ntop  # noqa: PLC0415 - slow to load
+
+    words = (int(text[at : at + 8], 16) for at in range(0, len(text), 8))
+    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    mapped = b"\0" * 10 + b"\xff\xff"
+    if len(packed) == 16 and packed.startswith(mapped):
+        packed = packed[12:]
+    return inet_ntop(AF_INET6 if len(packed) == 16 else AF_INET, packed)
+
+
+def read_holders(inodes: Collection[int], proc: str = PROC) -> dict[int, frozenset[int]]:
+    """For each socket inode, the PIDs with a descriptor of it; those hidden from us are left out.
+
+    All of proc is looked through: more than one process may hold one socket.
+    """
+    targets = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[int, set[int]] = {}
+    for pid in read_pids(proc):
+        folder = f"{proc}/{pid}/fd"
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                target = os.readlink(f"{folder}/{name}")
+            except OSError:
+                continue
+            if target in targets:
+                found.setdefault(targets[target], set()).add(pid)
+    return {inode: frozenset(pids) for inode, pids in found.items()}
