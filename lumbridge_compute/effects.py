@@ -61,11 +61,12 @@ class GatedProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds the node's lock: `age_s` seconds by now, for `client_pid` where that is another."""
+    """Who holds the node's lock: for `age_s` seconds by now where known, on behalf of `client_pid`
+    where that is another process."""
 
     pid: int
     command: str
-    age_s: float
+    age_s: float | None = None
     client_pid: int | None = None
 
 

@@ -44,7 +44,9 @@ class Journal:
             if state == self.state:
                 return
             try:
-                await self._replace(render_state(state))
+                # A cancellation between rename and sync would leave memory behind the disk.
+                with trio.CancelScope(shield=True):
+                    await self._replace(render_state(state))
             except OSError:
                 await self._reread()
                 raise

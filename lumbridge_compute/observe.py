@@ -50,6 +50,8 @@ class _Scan:
     table: Mapping[int, Process]
     carriers: Mapping[str, frozenset[int]]
     scopes: Mapping[str, frozenset[int]]
+    listeners: tuple[Listener, ...] = ()
+    own: frozenset[int] = frozenset()
 
     def proved(self, record: Bound) -> frozenset[int]:
         by_token = self.carriers.get(record.token or "", frozenset())
@@ -72,10 +74,9 @@ def look(
     names = [*registry.models, *(name for name in records if name not in registry.models)]
     definitions = {name: _definition(name, records.get(name), registry) for name in names}
     listeners = effects.listeners({d.port for d in definitions.values() if d is not None})
-    own = effects.own_pids()
+    scan = replace(scan, listeners=listeners, own=effects.own_pids())
     views = {
-        name: _view(effects, scan, name, records.get(name), definitions[name], listeners, own)
-        for name in names
+        name: _view(effects, scan, name, records.get(name), definitions[name]) for name in names
     }
     world = World(
         models=views,
@@ -204,14 +205,12 @@ def _definition(name: str, record: Record | None, registry: Registry) -> Model |
     return record.definition
 
 
-def _view(  # noqa: PLR0913 - one view joins everything that was seen
+def _view(
     effects: Effects,
     scan: _Scan,
     name: str,
     record: Record | None,
     definition: Model | None,
-    listeners: tuple[Listener, ...],
-    own: frozenset[int],
 ) -> ModelView:
     if record is None:
         return ModelView(name, checked=definition)
@@ -223,19 +222,19 @@ def _view(  # noqa: PLR0913 - one view joins everything that was seen
         checked=definition,
         health=_without_asking(name, claim, record, scan.boot_id),
         legacy_pid=record.pid if isinstance(record, Legacy) else None,
-        hosts_us=bool(claim.members & own),
+        hosts_us=bool(claim.members & scan.own),
     )
     if claim.leader is None or now is None:
         return view
     view = replace(
         view,
         age_s=effects.age_s(claim.leader.start_ticks),
-        permitted=effects.permitted(now),
+        permitted=now.pid in scan.own or effects.permitted(now),
         restarting_unit=effects.restarting_unit(now.pid) if isinstance(record, Legacy) else None,
     )
     if definition is None or claim.ownership not in (Ownership.OWNED, Ownership.LEGACY):
         return view
-    if any(listener.port == definition.port for listener in listeners):
+    if any(listener.port == definition.port for listener in scan.listeners):
         return view
     return replace(view, health=judge_listeners(definition, (), claim.members, owned=True))
 
@@ -261,9 +260,7 @@ def _to_be_asked(view: ModelView, listeners: tuple[Listener, ...]) -> bool:
     return any(listener.port == view.checked.port for listener in listeners)
 
 
-def _unstartable(
-    effects: Effects, registry: Registry, site: Site
-) -> dict[str, tuple[str, ...]]:
+def _unstartable(effects: Effects, registry: Registry, site: Site) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, model in registry.models.items():
         try:
@@ -284,9 +281,7 @@ async def _asked(effects: Effects, model: Model, site: Site) -> Health | None:
 
     async def ask(path: str, content: bytes | None = None) -> Answer:
         return await effects.ask(
-            Request(
-                model.host, model.port, path, headers, content, model.health.request_timeout_s
-            )
+            Request(model.host, model.port, path, headers, content, model.health.request_timeout_s)
         )
 
     ready, probe = model.health.ready, model.health.probe

@@ -181,9 +181,7 @@ class Steps:
         token = self.effects.new_token()
         scope = self.effects.new_scope(model.name)
         try:
-            launch = launch_of(
-                model, self.site.root, self.site.environ, token=token, scope=scope
-            )
+            launch = launch_of(model, self.site.root, self.site.environ, token=token, scope=scope)
             gated = await self.effects.spawn(launch)
         except (OSError, UnsetVariable) as error:
             raise StepFailed(f"cannot start {model.name!r}: {error}") from error
@@ -215,9 +213,7 @@ class Steps:
             health = await self._check_or_death(model)
             now_s = self.effects.now()
             if health.exact:
-                self.emit(
-                    Event(EventKind.HEALTHY, model.name, available_bytes=self._available())
-                )
+                self.emit(Event(EventKind.HEALTHY, model.name, available_bytes=self._available()))
                 return
             if health != patience.last:
                 self.emit(

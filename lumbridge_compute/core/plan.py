@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lumbridge_compute.core.identity import Identity
@@ -91,7 +92,8 @@ class MemoryEstimate:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What will be done.  `stop` is in the order of the signals, `start` in start order; a model
-    in both is restarted.  `scene` is None when the plan leaves nothing running.
+    in both is restarted.  `scene` is None when the plan leaves nothing running.  `measured` is
+    what models were measured to cost, in bytes.
     """
 
     command: str
@@ -102,10 +104,16 @@ class Plan:
     forget: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     memory: MemoryEstimate | None = None
+    measured: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def changes_processes(self) -> bool:
         return bool(self.stop or self.start)
+
+    @property
+    def settled(self) -> bool:
+        """True when every process that the plan wants serves already."""
+        return not self.changes_processes and not any(kept.loading for kept in self.keep)
 
     @property
     def restarted(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from lumbridge_compute.core.digest import digest
 from lumbridge_compute.core.health import HealthName
 from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.plan import (
@@ -18,9 +19,11 @@ from lumbridge_compute.core.plan import (
     Stop,
 )
 from lumbridge_compute.core.registry import Model, PortOwner, Registry
-from lumbridge_compute.core.state import Bound, NodeState
+from lumbridge_compute.core.state import Bound, NodeState, ResumeFailures
 from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import Listener, ModelView, World
+
+MOST_RESUME_FAILURES = 3
 
 LOADING = frozenset(
     {HealthName.STARTING, HealthName.UNREACHABLE, HealthName.NOT_READY, HealthName.BUSY}
@@ -40,6 +43,65 @@ def plan_resume(now: Snapshot, scene: str, *, floor_bytes: int = 0) -> Plan | Re
     today."""
     goal = _Goal("resume", scene, now.registry.models_of(scene), _keep_serving, floor_bytes)
     return _plan(now, goal)
+
+
+def plan_next_resume(now: Snapshot, *, force: bool, floor_bytes: int = 0) -> Plan | Refusals:
+    """What a resume tries first: an interrupted transition that is whole, else the desired Scene,
+    else nothing at all."""
+    state = now.state
+    scene = state.transition_scene if transition_whole(now) else state.desired_scene
+    if scene is None or state.deactivating:
+        return plan_stop_all(now, "resume")
+    if scene not in now.registry.scenes:
+        return Refusals(scene, (_unknown_scene(scene),))
+    plan = plan_resume(now, scene, floor_bytes=floor_bytes)
+    settled = isinstance(plan, Plan) and plan.settled
+    if not settled and not force and (reason := _given_up(now, scene)) is not None:
+        return Refusals(scene, (reason,))
+    return plan
+
+
+def plan_fallback(now: Snapshot, *, floor_bytes: int = 0) -> Plan | Refusals:
+    """The last known good Scene, where it is another one than the desired."""
+    scene = now.state.last_known_good_scene
+    if scene is None or scene == now.state.desired_scene:
+        hint = "activate a Scene that works"
+        message = "there is no other last known good Scene to fall back on"
+        return Refusals(scene, (Refusal("no-fallback", None, message, hint),))
+    if scene not in now.registry.scenes:
+        return Refusals(scene, (_unknown_scene(scene),))
+    return plan_resume(now, scene, floor_bytes=floor_bytes)
+
+
+def next_resume_failures(now: Snapshot, scene: str) -> ResumeFailures:
+    """What is remembered while a resume of `scene` is under way: one attempt more."""
+    definition = digest(now.registry.models_of(scene))
+    past = now.state.resume_failures
+    same = past is not None and (past.scene, past.definition) == (scene, definition)
+    return ResumeFailures(scene, definition, past.count + 1 if past is not None and same else 1)
+
+
+def _given_up(now: Snapshot, scene: str) -> Refusal | None:
+    count = next_resume_failures(now, scene).count - 1
+    if count < MOST_RESUME_FAILURES:
+        return None
+    return Refusal(
+        "needs-operator",
+        None,
+        f"cannot resume {scene!r}: it has failed {count} times in a row and needs an operator"
+        + (f" (last error: {now.state.last_error})" if now.state.last_error else ""),
+        f"mend the cause, then `lumbridge-compute scene activate {scene}` or "
+        "`lumbridge-compute scene resume --force`",
+    )
+
+
+def _unknown_scene(scene: str) -> Refusal:
+    return Refusal(
+        "unknown-scene",
+        None,
+        f"cannot resume {scene!r}: compute.yaml declares no such Scene any more",
+        "declare it again, or activate another Scene",
+    )
 
 
 def plan_restore(now: Snapshot, scene: str, target: tuple[Model, ...]) -> Plan | Refusals:
@@ -87,7 +149,17 @@ def _plan(now: Snapshot, goal: _Goal) -> Plan | Refusals:
     if reasons:
         return Refusals(goal.scene, reasons, warnings)
     forget = _forgotten(state, world)
-    return Plan(goal.command, goal.scene, keep, stop, start, forget, warnings, memory)
+    return Plan(
+        goal.command,
+        goal.scene,
+        keep,
+        stop,
+        start,
+        forget,
+        warnings,
+        memory,
+        measured=world.footprints,
+    )
 
 
 def _kept(model: Model, now: Snapshot, rule: _KeepRule) -> Keep | None:

@@ -162,6 +162,11 @@ def deactivate_end(state: NodeState) -> NodeState:
     )
 
 
+def reactivated(state: NodeState, desired: str | None) -> NodeState:
+    """A deactivation was interrupted and its Scene is back: what was desired is desired again."""
+    return replace(state, desired_scene=desired, deactivating=False)
+
+
 def record_loss(state: NodeState, cause: str) -> NodeState:
     """The floor or an unexpected death has broken the active Scene."""
     return replace(state, active_scene=None, last_error=one_line(cause))

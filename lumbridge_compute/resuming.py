@@ -1,0 +1,143 @@
+"""Make the desired Scene true again, else the last known good one (DESIGN section 8, Resume)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lumbridge_compute.core.events import Event, EventKind, Outcome
+from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
+from lumbridge_compute.core.plan_scene import (
+    next_resume_failures,
+    plan_fallback,
+    plan_next_resume,
+)
+from lumbridge_compute.errors import Exit
+from lumbridge_compute.interruption import Interrupted
+from lumbridge_compute.transaction import Failure, Previous, Transaction, render_reasons
+
+_BLOCKS_EVERY_SCENE = frozenset(
+    {"legacy-record", "foreign-record", "not-permitted", "inside-model", "needs-operator"}
+)
+
+
+async def resume(transaction: Transaction, *, force: bool) -> Outcome:
+    """One resume, from snapshot to answer.  Raises Interrupted before the first change."""
+    now = await transaction.snapshot()
+    plan = plan_next_resume(now, force=force, floor_bytes=transaction.floor_bytes)
+    if isinstance(plan, Refusals):
+        return await _resume_refused(transaction, plan, now)
+    transaction.emit(Event(EventKind.PLANNED, detail=plan.scene, plan=plan))
+    if plan.scene is None:
+        return await stop_everything(transaction, plan, now)
+    return await _resume_scene(transaction, plan, now)
+
+
+def plan_as_resumed(transaction: Transaction, now: Snapshot, *, force: bool) -> Plan | Refusals:
+    """The very plan that `resume` would begin with."""
+    plan = plan_next_resume(now, force=force, floor_bytes=transaction.floor_bytes)
+    if isinstance(plan, Plan) or _blocks(plan):
+        return plan
+    fallback = plan_fallback(now, floor_bytes=transaction.floor_bytes)
+    if isinstance(fallback, Refusals):
+        return plan
+    return replace(fallback, warnings=(render_reasons(plan), *fallback.warnings))
+
+
+async def stop_everything(transaction: Transaction, plan: Plan, now: Snapshot) -> Outcome:
+    """Nothing is wanted: stop all that is ours; nothing is written where all is so already."""
+    state = now.state
+    claims = (state.desired_scene, state.active_scene, state.transition_scene)
+    if not plan.stop and not state.deactivating and not any(claims):
+        return await transaction.done(plan)
+    failure = await transaction.stop_all(plan)
+    if failure is None:
+        return await transaction.done(plan)
+    if failure.interrupted:
+        return await transaction.roll_back(transaction.previous(now), failure)
+    return await transaction.stuck(failure)
+
+
+async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> Outcome:
+    state, scene = now.state, plan.scene
+    previous = transaction.previous(now)
+    if plan.settled:
+        consistent = state.active_scene == state.desired_scene == scene
+        if not consistent or state.transition_scene is not None:
+            await transaction.commit(plan, previous)
+        return await transaction.done(plan)
+    counted = scene == state.desired_scene and scene is not None
+    failures = next_resume_failures(now, scene) if counted and scene is not None else None
+    failure = await transaction.attempt(plan, previous, failures)
+    if failure is None:
+        return await transaction.done(plan)
+    if failure.interrupted or failure.degraded or failure.uncommitted:
+        return replace(await transaction.roll_back(previous, failure), scene=scene)
+    return replace(await _after_failure(transaction, scene, failure), scene=scene)
+
+
+async def _resume_refused(transaction: Transaction, refusals: Refusals, now: Snapshot) -> Outcome:
+    fallback = plan_fallback(now, floor_bytes=transaction.floor_bytes)
+    if _blocks(refusals) or isinstance(fallback, Refusals):
+        return planned(refusals, now)
+    transaction.emit(Event(EventKind.PLANNED, detail=fallback.scene, plan=fallback))
+    outcome = await _carry_out_fallback(transaction, fallback, render_reasons(refusals))
+    return replace(outcome, scene=refusals.scene)
+
+
+async def _after_failure(transaction: Transaction, failed: str | None, failure: Failure) -> Outcome:
+    broken = await transaction.begin_fallback(failure.cause)
+    if broken is not None:
+        return await transaction.stuck(broken)
+    try:
+        now = await transaction.snapshot()
+    except Interrupted:
+        return await _interrupted(transaction, failure.cause)
+    if failed != now.state.desired_scene and now.state.desired_scene is not None:
+        # An interrupted transition fell apart during its last check: what is desired comes next.
+        return await resume(transaction, force=True)
+    plan = plan_fallback(now, floor_bytes=transaction.floor_bytes)
+    if isinstance(plan, Refusals):
+        return await transaction.give_up(failure.cause)
+    return await _carry_out_fallback(transaction, plan, failure.cause)
+
+
+async def _carry_out_fallback(transaction: Transaction, plan: Plan, cause: str) -> Outcome:
+    failure = await transaction.fall_back(plan, cause)
+    if failure is None:
+        world = await transaction.seen(model.name for model in plan.target)
+        return Outcome(
+            Exit.FAILED_SAFELY,
+            restored=True,
+            error=f"{cause}; the last known good Scene {plan.scene!r} runs instead, verified",
+            hint="mend the cause, then run `lumbridge-compute scene resume`",
+            world=world,
+        )
+    if failure.interrupted:
+        return await _interrupted(transaction, cause)
+    if failure.degraded or failure.uncommitted:
+        return await transaction.stuck(failure)
+    return await transaction.give_up(f"{cause}; then {failure.cause}")
+
+
+async def _interrupted(transaction: Transaction, cause: str) -> Outcome:
+    nothing = Previous(None, (), None, transaction.journal.state.resume_failures)
+    return await transaction.roll_back(nothing, Failure(cause, interrupted=True))
+
+
+def _blocks(refusals: Refusals) -> bool:
+    return any(reason.code in _BLOCKS_EVERY_SCENE for reason in refusals.reasons)
+
+
+def planned(plan: Plan | Refusals, now: Snapshot) -> Outcome:
+    """The answer of a dry run, or of a plan that is refused."""
+    if isinstance(plan, Plan):
+        return Outcome(Exit.DONE, plan.scene, plan=plan, world=now.world, notes=plan.warnings)
+    return Outcome(
+        Exit.REFUSED,
+        plan.scene,
+        error=render_reasons(plan),
+        hint=plan.reasons[0].hint,
+        refusals=plan,
+        world=now.world,
+        notes=plan.warnings,
+    )
