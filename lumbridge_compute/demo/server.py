@@ -62,9 +62,9 @@ class Server:
             signal.pause()
 
     def _serve(self, listener: socket.socket) -> None:
-        import threading  # noqa: PLC0415 - the port is open before what only answers need is loaded
+        import threading  # the port is open before what only answers need is loaded
 
-        from lumbridge_compute.demo.conversation import Conversation  # noqa: PLC0415 - the same
+        from lumbridge_compute.demo.conversation import Conversation
 
         if self.options.life:
             later(self.options.life, lambda: leave(0))
@@ -130,7 +130,7 @@ def say(line: str) -> None:
 
 def later(seconds: float, action: Callable[[], object]) -> None:
     """Call `action` after `seconds`, in a thread of its own."""
-    import threading  # noqa: PLC0415 - the port is open before what only answers need is loaded
+    import threading  # the port is open before what only answers need is loaded
 
     timer = threading.Timer(seconds, action)
     timer.daemon = True
