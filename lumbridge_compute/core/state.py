@@ -9,6 +9,8 @@ from typing import Any
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Model
 
+MAX_LINE_CHARS = 2000
+
 Extra = Mapping[str, Any]
 """Keys of a file that we don't know, as plain YAML values: kept at every rewrite."""
 
@@ -19,7 +21,8 @@ class Bound:
 
     `definition` is what the process was started with, placeholders unexpanded.  `token` is the
     random text in its environment, None for an adopted process.  `scope` is its systemd scope.
-    `started_at` is UTC in ISO 8601, for people only.
+    `started_at` is UTC in ISO 8601, for people only.  In `extra`, unknown keys of the definition
+    stand under "definition".
     """
 
     identity: Identity
@@ -51,6 +54,7 @@ class ResumeFailures:
     scene: str
     definition: str
     count: int
+    extra: Extra = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class FloorLatch:
     boot_id: str
     at: str
     figures: Extra = field(default_factory=dict)
+    extra: Extra = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,5 +206,6 @@ def with_resume_failures(state: NodeState, failures: ResumeFailures | None) -> N
 
 
 def one_line(text: str) -> str:
-    """`text` folded to the single line that `last_error` holds."""
-    return " ".join(text.split())
+    """`text` folded to the single line that `last_error` holds, of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_LINE_CHARS else line[: MAX_LINE_CHARS - 3] + "..."
