@@ -9,9 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Collection
+from contextlib import suppress
+from socket import AF_INET, AF_INET6, inet_ntop
 
 from lumbridge_compute.core.world import Listener
 from lumbridge_compute.host.procfs import PROC, read_file, read_pids
+from lumbridge_compute.host.sock_diag import read_diag_listeners
 
 _LISTEN_ROW = re.compile(
     rb"^ *\d+: (?P<address>[0-9A-F]{8}|[0-9A-F]{32}):(?P<port>[0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A"
@@ -23,15 +26,11 @@ _LISTEN_ROW = re.compile(
 def read_listeners(ports: Collection[int], proc: str = PROC) -> tuple[Listener, ...]:
     """Every LISTEN socket of `ports`, IPv4 and IPv6, with the processes seen to hold it.
 
-    Those of our own network namespace; `who` is left empty.
+    Those of our own network namespace (by netlink; by `proc`, where that is another or netlink is
+    closed to us); `who` is left empty.
     """
     wanted = frozenset(ports)
-    found = [
-        listener
-        for name in ("tcp", "tcp6")
-        for listener in parse_listeners(read_file(f"{proc}/net/{name}") or b"")
-        if listener.port in wanted
-    ]
+    found = [listener for listener in _read_all(proc) if listener.port in wanted]
     if not found:
         return ()
     holders = read_holders({listener.inode for listener in found}, proc)
@@ -45,6 +44,17 @@ def read_listeners(ports: Collection[int], proc: str = PROC) -> tuple[Listener, 
         )
         for listener in found
     )
+
+
+def _read_all(proc: str) -> list[Listener]:
+    if proc == PROC:
+        with suppress(OSError):
+            return read_diag_listeners()
+    return [
+        listener
+        for name in ("tcp", "tcp6")
+        for listener in parse_listeners(read_file(f"{proc}/net/{name}") or b"")
+    ]
 
 
 def parse_listeners(data: bytes) -> list[Listener]:
@@ -65,8 +75,6 @@ def parse_address(text: str) -> str:
 
     An IPv4 address mapped into IPv6 is told as IPv4: that is what it listens on.
     """
-    from socket import AF_INET, AF_INET6, inet_ntop  # noqa: PLC0415 - slow to load
-
     words = (int(text[at : at + 8], 16) for at in range(0, len(text), 8))
     packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
     mapped = b"\0" * 10 + b"\xff\xff"
