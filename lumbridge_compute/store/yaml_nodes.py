@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import yaml
@@ -87,16 +86,17 @@ class _StopError(Exception):
         self.fault = fault
 
 
-@dataclass(slots=True)
 class _Open:
     """A collection whose end has not come yet; in a mapping, keys and values alternate."""
 
-    line: int
-    column: int
-    anchor: str | None
-    mapping: bool
-    nodes: list[Node] = field(default_factory=list)
-    count: int = 1
+    __slots__ = ("anchor", "column", "count", "line", "mapping", "nodes")
+
+    def __init__(self, place: tuple[int, int], anchor: str | None, *, mapping: bool) -> None:
+        self.line, self.column = place
+        self.anchor = anchor
+        self.mapping = mapping
+        self.nodes: list[Node] = []
+        self.count = 1
 
 
 class _Composer:
@@ -155,7 +155,7 @@ class _Composer:
             self._stop(event, f"nested more than {MAX_DEPTH} deep")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(*_place(event), event.anchor, mapping))
+        self._stack.append(_Open(_place(event), event.anchor, mapping=mapping))
 
     def _close(self) -> None:
         done = self._stack[-1]
