@@ -96,7 +96,7 @@ class HeldProcess:
 
     async def wait(self) -> None:
         """Return when the process has ended (a zombie has).  Cancelling it changes nothing."""
-        import trio  # noqa: PLC0415 - status runs without it
+        import trio
 
         # trio lets one task wait on a descriptor; on a copy each, any number may, and a close
         # of the handle meanwhile pulls nothing away.

@@ -42,13 +42,13 @@ def read_file(path: str) -> bytes | None:
 
 def read_boot_id(proc: str = PROC) -> str:
     """The id of this boot; raises OSError where the kernel hides it."""
-    with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    with open(f"{proc}/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().decode().strip()
 
 
 def read_uptime_s(proc: str = PROC) -> float:
     """Seconds since boot, the clock that start ticks count on."""
-    with open(f"{proc}/uptime", encoding="ascii") as file:
+    with open(f"{proc}/uptime", "rb") as file:
         return float(file.read().split()[0])
 
 
