@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from lumbridge_compute.errors import BadInput
-from lumbridge_compute.store.registry_shapes import Record, Shape, Table, describe, shown
+from lumbridge_compute.store.registry_collections import Record, Table
+from lumbridge_compute.store.registry_shapes import Shape, describe, shown
 from lumbridge_compute.store.yaml_values import (
     Entry,
     Fault,
@@ -114,6 +115,17 @@ def nullable(read: Read[T]) -> Read[T | None]:
         return None if isinstance(node, Scalar) and node.kind is Kind.NULL else read(node, path)
 
     return read_nullable
+
+
+def written_null(read: Read[T]) -> Read[T | None]:
+    """As `nullable`, but null has to be written out: a key without a value may have lost it."""
+
+    def read_written(node: Node, path: str) -> T | None:
+        if isinstance(node, Scalar) and node.kind is Kind.NULL and not node.text:
+            refuse(node, path, "wants null or a mapping, found no value, as in a file cut off here")
+        return nullable(read)(node, path)
+
+    return read_written
 
 
 def split_unknown(shape: Shape[Any], node: Node) -> tuple[Node, dict[str, Any]]:

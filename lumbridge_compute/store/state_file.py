@@ -34,6 +34,7 @@ from lumbridge_compute.store.state_fields import (
     refuse_fault,
     split_unknown,
     whole,
+    written_null,
 )
 from lumbridge_compute.store.state_render import BOUND_KEYS, VERSION, render_state
 from lumbridge_compute.store.yaml_nodes import MAX_BYTES, compose
@@ -68,9 +69,16 @@ def parse_state(data: bytes | None) -> NodeState:
     top = _compose(data)
     state = _read_state(top) if "version" in top.entries else _read_legacy_state(top)
     if len(data) > MAX_BYTES // 16 or _volume(top) > MAX_BYTES // 16:
-        # What can't be written again is not taken over: the refusal would come too late.
-        render_state(state)
+        _refuse_unwritable(state)
     return state
+
+
+def _refuse_unwritable(state: NodeState) -> None:
+    """What can't be written again is not taken over: a later refusal would come too late."""
+    try:
+        render_state(state)
+    except BadInput as error:
+        raise BadInput(f"cannot read the state: then {error.message}", error.hint) from None
 
 
 def _compose(data: bytes) -> MappingNode:
@@ -111,8 +119,8 @@ def _read_state(top: MappingNode) -> NodeState:
         last_error=fields.take("last_error", nullable(read_any_text)),
         deactivating=fields.take_or("deactivating", read_flag, default=False),
         processes=fields.take("processes", _read_processes),
-        resume_failures=fields.take("resume_failures", nullable(_read_failures)),
-        floor_latch=fields.take("floor_latch", nullable(_read_latch)),
+        resume_failures=fields.take("resume_failures", written_null(_read_failures)),
+        floor_latch=fields.take("floor_latch", written_null(_read_latch)),
         extra=fields.rest(),
     )
 
@@ -129,6 +137,9 @@ def _read_legacy_state(top: MappingNode) -> NodeState:
         transition_scene=fields.take_or("transition_scene", scene, None),
         last_error=fields.take_or("last_error", nullable(read_any_text), None),
         processes=fields.take("processes", _read_legacy_processes),
+        resume_failures=fields.take_or("resume_failures", nullable(_read_failures), None),
+        floor_latch=fields.take_or("floor_latch", nullable(_read_latch), None),
+        deactivating=fields.take_or("deactivating", read_flag, default=False),
         extra=fields.rest(),
     )
 
