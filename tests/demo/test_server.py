@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import trio
+
+from lumbridge_compute.core.health import HealthName, Request, judge_marker
+from lumbridge_compute.core.registry import Model
+from lumbridge_compute.probe import ask
 
 REPO = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -435,6 +440,30 @@ def test_a_log_that_can_not_be_written_stops_nothing(start: Starter) -> None:
     server.process.stdout.close()
     for _ in range(3):
         assert server.ask("/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ([], HealthName.EXACT),
+        (["--reported-marker", "m2"], HealthName.WRONG_MARKER),
+        (["--require-key", "sesame"], HealthName.UNAUTHORIZED),
+        (["--status", "503"], HealthName.NOT_READY),
+        (["--status", "404"], HealthName.MALFORMED),
+        (["--redirect", "http://127.0.0.1:1/"], HealthName.MALFORMED),
+        (["--body", "<html>"], HealthName.MALFORMED),
+        (["--big-body", "5"], HealthName.MALFORMED),
+        (["--silent"], HealthName.BUSY),
+    ],
+)
+def test_each_misbehaviour_is_told_by_its_name(
+    start: Starter, options: list[str], name: HealthName
+) -> None:
+    server = start(*options)
+    model = Model("m", ("serve",), server.port, "m")
+    within_s = 1.0 if name is HealthName.BUSY else PATIENCE_S
+    answer = trio.run(ask, Request(server.host, server.port, "/v1/models", timeout_s=within_s))
+    assert judge_marker(model, answer).name is name
 
 
 @pytest.mark.parametrize(
