@@ -18,10 +18,11 @@ from lumbridge_compute.core.plan import (
     Start,
     Stop,
 )
-from lumbridge_compute.core.registry import Model, PortOwner, Registry
+from lumbridge_compute.core.ports import holder_of
+from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState, ResumeFailures
 from lumbridge_compute.core.units import render_bytes
-from lumbridge_compute.core.world import Listener, ModelView, World
+from lumbridge_compute.core.world import ModelView, World
 
 MOST_RESUME_FAILURES = 3
 
@@ -137,17 +138,21 @@ def _plan(now: Snapshot, goal: _Goal) -> Plan | Refusals:
     kept_names = {k.model for k in keep}
     stop = _stops(now, kept_names)
     start = tuple(Start(model) for model in goal.target if model.name not in kept_names)
-    memory = _estimate(stop, start, world, goal.floor_bytes or 0)
+    memory = _estimate(stop, start, now, goal.floor_bytes or 0)
     reasons = (
         *_record_refusals(state, world),
         *_stop_refusals(stop, world),
-        *_start_refusals(start, world),
-        *_port_refusals(start, stop, now.registry, world),
+        *_start_refusals(start, now.registry, world),
+        *_port_refusals(start, stop, now),
         *(_memory_refusals(memory) if goal.floor_bytes is not None else ()),
     )
-    warnings = _unrecorded_servers(now.registry, world, {model.name for model in goal.target})
+    warnings = (
+        *_unrecorded_servers(now.registry, world, {model.name for model in goal.target}),
+        *_strays(state, world),
+    )
     if reasons:
-        return Refusals(goal.scene, reasons, warnings)
+        # One stranger on two addresses of a port is one reason.
+        return Refusals(goal.scene, tuple(dict.fromkeys(reasons)), warnings)
     forget = _forgotten(state, world)
     return Plan(
         goal.command,
@@ -262,8 +267,11 @@ def _stop_refusals(stop: Iterable[Stop], world: World) -> Iterable[Refusal]:
             )
 
 
-def _start_refusals(start: Iterable[Start], world: World) -> Iterable[Refusal]:
+def _start_refusals(start: Iterable[Start], registry: Registry, world: World) -> Iterable[Refusal]:
     for step in start:
+        declared = registry.models.get(step.model)
+        if declared is None or not declared.starts_like(step.definition):
+            continue  # what was looked at is not what is started: a restore takes the old one
         for reason in world.unstartable.get(step.model, ()):
             yield Refusal(
                 "not-startable",
@@ -274,9 +282,12 @@ def _start_refusals(start: Iterable[Start], world: World) -> Iterable[Refusal]:
 
 
 def _port_refusals(
-    start: Iterable[Start], stop: Iterable[Stop], registry: Registry, world: World
+    start: Iterable[Start], stop: Iterable[Stop], now: Snapshot
 ) -> Iterable[Refusal]:
-    stopped = {step.model for step in stop}
+    world, stopped = now.world, {step.model for step in stop}
+    # What an unfinished transaction has started never proved its marker, and what it was stopping
+    # goes anyway: a doubt about it would block the way back.
+    doubted = now.state.transition_scene is None and not now.state.deactivating
     for step in start:
         port = step.definition.port
         for listener in world.listeners:
@@ -291,7 +302,10 @@ def _port_refusals(
                     f"cannot start {step.model!r}: port {port} is held by {who or 'a stranger'}",
                     f"free the port, or give models.{step.model}.port another number",
                 )
-            elif (odd := _unexpected_marker(world.view(holder), registry)) is not None:
+            elif (
+                doubted
+                and (odd := _unexpected_marker(world.view(holder), now.registry)) is not None
+            ):
                 yield Refusal(
                     "unexpected-marker",
                     holder,
@@ -299,23 +313,6 @@ def _port_refusals(
                     "look at what it serves; `lumbridge-compute scene deactivate` stops it "
                     "whatever it serves",
                 )
-
-
-def holder_of(listener: Listener, world: World) -> str | None:
-    """The model that holds `listener`, None when anyone else has a part in it."""
-    for name, view in world.models.items():
-        if view.ownership not in (Ownership.OWNED, Ownership.SURVIVORS):
-            continue
-        if listener.pids and listener.pids <= view.claim.members:
-            return name
-        checked = view.checked
-        if (
-            checked is not None
-            and checked.port_owner is PortOwner.ANY
-            and checked.port == listener.port
-        ):
-            return name
-    return None
 
 
 def _unexpected_marker(view: ModelView, registry: Registry) -> str | None:
@@ -329,13 +326,21 @@ def _unexpected_marker(view: ModelView, registry: Registry) -> str | None:
 
 
 def _estimate(
-    stop: Iterable[Stop], start: Iterable[Start], world: World, floor_bytes: int
+    stop: Iterable[Stop], start: Iterable[Start], now: Snapshot, floor_bytes: int
 ) -> MemoryEstimate | None:
+    world = now.world
     if world.memory is None:
         return None
     gives = _total(_cost(step.record.definition, world) for step in stop)
-    needs = _total(_cost(step.definition, world) for step in start)
+    needs = _total(_start_cost(step.definition, now) for step in start)
     return MemoryEstimate(world.memory.available_bytes, gives, needs, floor_bytes)
+
+
+def _start_cost(model: Model, now: Snapshot) -> int | None:
+    """As `_cost`; what was measured of the recorded process says nothing of another definition."""
+    record = now.state.processes.get(model.name)
+    changed = isinstance(record, Bound) and not record.definition.starts_like(model)
+    return model.memory_bytes if changed else _cost(model, now.world)
 
 
 def _cost(model: Model, world: World) -> int | None:
@@ -379,4 +384,19 @@ def _unrecorded_servers(registry: Registry, world: World, target: set[str]) -> t
         and name not in target
         and view.stranger is not None
         and view.stranger.exact
+        and _held_by_others(registry.models[name].port, world)
     )
+
+
+def _held_by_others(port: int, world: World) -> bool:
+    """Two models may share port and marker: what answers may be the other one, ours."""
+    return any(
+        listener.port == port and holder_of(listener, world) is None for listener in world.listeners
+    )
+
+
+def _strays(state: NodeState, world: World) -> Iterable[str]:
+    for name in state.processes:
+        if strays := world.view(name).claim.strays:
+            pids = ", ".join(str(pid) for pid in sorted(strays))
+            yield f"pid {pids} may be left of {name!r}, but is not proved to be ours: not touched"

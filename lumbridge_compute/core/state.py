@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field, replace
 
 MAX_LINE_CHARS = 2000
 
@@ -157,14 +157,14 @@ def adopt(state: NodeState, scene: str, records: Mapping[str, Bound]) -> NodeSta
 
 def deactivate_begin(state: NodeState) -> NodeState:
     """Everything owned is about to be stopped, and nothing is wanted any more."""
-    return replace(state, desired_scene=None, active_scene=None, deactivating=True)
+    return replace(
+        state, desired_scene=None, active_scene=None, transition_scene=None, deactivating=True
+    )
 
 
 def deactivate_end(state: NodeState) -> NodeState:
     """Nothing of ours runs."""
-    return replace(
-        state, desired_scene=None, active_scene=None, transition_scene=None, deactivating=False
-    )
+    return replace(state, transition_scene=None, deactivating=False)
 
 
 def reactivated(state: NodeState, desired: str | None) -> NodeState:
