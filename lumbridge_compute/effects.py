@@ -7,12 +7,12 @@ against the machine and against a world in which every effect can fail.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from lumbridge_compute.core.health import Answer, Request
 from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
+from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.core.world import Listener, Memory
 
 

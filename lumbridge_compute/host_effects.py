@@ -6,12 +6,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lumbridge_compute.core.health import Answer, Request
 from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
+from lumbridge_compute.core.values import replace
 from lumbridge_compute.core.world import Listener, Memory
 from lumbridge_compute.effects import Effects, Holder
 from lumbridge_compute.errors import OperatorError, Refused

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core.health import (
     EXACT,
@@ -20,6 +19,7 @@ from lumbridge_compute.core.launch import UnsetVariable, expanded_body, expanded
 from lumbridge_compute.core.ports import judge_listeners
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, Legacy, NodeState, Record
+from lumbridge_compute.core.values import dataclass, field, replace
 from lumbridge_compute.core.world import Listener, ModelView, World
 from lumbridge_compute.effects import Effects
 

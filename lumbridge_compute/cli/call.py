@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from lumbridge_compute.cli.streams import Stream
+from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.errors import BadInput
 
 ROOT_VARIABLE = "LUMBRIDGE_COMPUTE_ROOT"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from lumbridge_compute import __version__
 from lumbridge_compute.cli.call import REGISTRY_FILE
 from lumbridge_compute.core.registry import Registry
 from lumbridge_compute.core.report import AgentView, GatewayView, Holder, NodeStatus, Problem
 from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.core.world import World
 from lumbridge_compute.errors import OperatorError
 from lumbridge_compute.host.files import PRIVATE_FOLDER, open_private_folder
@@ -121,9 +121,8 @@ def _with_costs(status: NodeStatus) -> NodeStatus:
     path = private_path(status.root, HISTORY_FILE)
     if not os.path.exists(path):
         return status
-    from dataclasses import replace
-
     from lumbridge_compute.core.digest import process_digest
+    from lumbridge_compute.core.values import replace
     from lumbridge_compute.store.history import measured, read_history
 
     costs = measured(read_history(path))

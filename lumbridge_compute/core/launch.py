@@ -8,10 +8,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.placeholders import BadPlaceholder, expand
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field
 
 TOKEN_VARIABLE = "LUMBRIDGE_COMPUTE_TOKEN"  # noqa: S105 - the name of a variable
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState
+from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.core.world import World
 
 

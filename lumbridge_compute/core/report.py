@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.health import HealthName
 from lumbridge_compute.core.identity import Ownership
-from lumbridge_compute.core.plan_scene import holder_of
+from lumbridge_compute.core.ports import holder_of
 from lumbridge_compute.core.registry import GatewaySpec, Registry
 from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.core.world import Memory, ModelView, World
 
 RESUME_ATTEMPTS = 3

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.health import Health
 from lumbridge_compute.core.identity import Claim, Identity, Ownership
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field
 
 NOT_RECORDED = Claim(Ownership.NONE)
 

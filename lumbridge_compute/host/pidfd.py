@@ -13,12 +13,12 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import Self
 
 from lumbridge_compute.core.identity import Identity, Process
+from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.host.exits import read_exit_cause
 from lumbridge_compute.host.procfs import read_ancestors, read_boot_id, read_process
 

@@ -5,8 +5,6 @@ The state file keeps the definition of each running model in the same form.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lumbridge_compute.core.registry import (
     DeepProbe,
     HealthCheck,
@@ -15,6 +13,7 @@ from lumbridge_compute.core.registry import (
     PortOwner,
     StopPolicy,
 )
+from lumbridge_compute.core.values import replace
 from lumbridge_compute.store.registry_addresses import HOST, PORT
 from lumbridge_compute.store.registry_collections import Field, MapOf, Record, Table, Values
 from lumbridge_compute.store.registry_parts import Body, Command, Pairs, choice
