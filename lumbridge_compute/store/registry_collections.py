@@ -159,8 +159,8 @@ class Table(NamedTuple):
             get = operator.attrgetter(field.attribute)
             if field.required or get(value) != get(self.blank):
                 dumped = field.shape.dump(get(value))
-                # What differs within it may be said by another key.
-                if dumped != {}:
+                # What differs within a record may be said by another key of ours.
+                if dumped != {} or not isinstance(field.shape, Record):
                     document[field.key] = dumped
         return document
 

@@ -97,7 +97,8 @@ class Text(NamedTuple, Generic[T]):
         if self.filled and not check_placeholders(reader, node, path):
             return None
         if not self.fits(node.text):
-            hint = reader.did_you_mean(node.text, self.options) or self.hint
+            near = reader.did_you_mean(node.text, self.options)
+            hint = f"{self.hint}; {near}" if near else self.hint
             reader.fault(node, path, f"wants {self.wants}, found {self._found(node)}", hint)
             return None
         try:
