@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lumbridge_compute.core.plan import Plan, Refusals
+from lumbridge_compute.core.plan import AdoptPlan, Plan, Refusals
 from lumbridge_compute.core.state import Bound
 from tests.core.case_values import BadCase
 from tests.core.plan_cases import (
@@ -34,6 +34,8 @@ def test_plan(path: Path) -> None:
             assert all(
                 step.definition == case.now.registry.models[step.model] for step in found.start
             )
+    if isinstance(found, AdoptPlan):
+        assert all(r.definition == case.now.registry.models[n] for n, r in found.records.items())
     if isinstance(found, Refusals):
         assert all("\n" not in reason.message + reason.hint for reason in found.reasons)
         assert all(reason.hint for reason in found.reasons)
