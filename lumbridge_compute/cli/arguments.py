@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from lumbridge_compute import __version__
-from lumbridge_compute.core.nearest import nearest
+from lumbridge_compute.cli.commands import (
+    COMMANDS,
+    COMMON,
+    SHELLS,
+    Command,
+    Option,
+    command_of,
+    plain_words,
+)
 from lumbridge_compute.errors import BadInput
 
 PROGRAM = "lumbridge-compute"
-SHELLS = ("bash", "zsh", "fish")
-PID_LIMIT = 2**22
-"""No pid reaches this.  Source: proc(5), /proc/sys/kernel/pid_max."""
-
-DEFAULT_LOG_LINES = 100
-DEFAULT_HISTORY_LINES = 20
-_MAX_LINES = 1_000_000
+_METAVARS = {"scene": "NAME", "record": "MODEL", "model": "MODEL", "shell": "SHELL"}
 
 
 class Shown(Exception):
@@ -31,39 +33,39 @@ class Shown(Exception):
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with `command` such as "status" or "scene activate".
 
-    Raises Shown for --help and --version, BadInput for everything that is wrong.
+    The command's one argument is in `name`.  Raises Shown for --help and --version, BadInput for
+    everything that is wrong.
     """
-    options, unknown = build_parser().parse_known_args(arguments)
+    named = command_of(plain_words(arguments))[0]
+    if named in COMMANDS and not {"-h", "--help"} & {*arguments}:
+        # To build the parsers of all other commands costs 4 ms of CPU.
+        try:
+            return _parsed(build_parser([named]), arguments)
+        except BadInput:
+            pass  # said again by the whole parser, which knows the other commands
+    return _parsed(build_parser(COMMANDS), arguments)
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        _refuse(unknown[0], options)
-    for name, default in _COMMON_DEFAULTS.items():
+        _refuse(unknown[0], options.command)
+    for option in COMMON:
+        name = option.names[-1].removeprefix("--")
         if name not in options:
-            setattr(options, name, default)
+            setattr(options, name, None if option.metavar else False)
     if options.verbose and options.quiet:
         raise BadInput("cannot be verbose and quiet at once", "give either -v or -q")
     _check_combinations(options)
     return options
 
 
-_COMMON_DEFAULTS: dict[str, Any] = {
-    "root": None,
-    "verbose": False,
-    "quiet": False,
-    "json": False,
-}
-
-
-_NOT_OPTIONS = {"command", "scene_command", "name", "model", "shell"}
-
-
-def _refuse(word: str, options: argparse.Namespace) -> NoReturn:
-    command = f"{PROGRAM} {options.command}"
-    names = {*vars(options), *_COMMON_DEFAULTS} - _NOT_OPTIONS
-    known = ["--" + name.replace("_", "-") for name in names]
+def _refuse(word: str, command: str) -> NoReturn:
+    known = [name for option in (*COMMON, *COMMANDS[command].options) for name in option.names]
     kind = "option" if word.startswith("-") else "argument"
     raise BadInput(
-        f"cannot understand the {kind} {word!r} of {command!r}",
-        _suggestion(word, known) or f"{command} --help",
+        f"cannot understand the {kind} {word!r} of '{PROGRAM} {command}'",
+        _suggestion(word, known) or f"{PROGRAM} {command} --help",
     )
 
 
@@ -120,12 +122,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def _suggestion(word: str, words: Collection[str]) -> str | None:
+    from lumbridge_compute.core.nearest import nearest
+
     near = nearest(word, words)
     return f"did you mean {near!r}?" if near is not None else None
 
 
-def build_parser() -> Parser:
-    """The parser of the whole command line."""
+def build_parser(names: Iterable[str]) -> Parser:
+    """A parser of the commands `names` of the table."""
     parser = Parser(
         prog=PROGRAM,
         description="Switch this machine between Scenes of model servers, as transactions.",
@@ -134,119 +138,55 @@ def build_parser() -> Parser:
         "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show the version"
     )
     _add_common(parser)
-    commands = _subcommands(parser, "command")
-    _add_status(commands)
-    _add_scene(commands)
-    _command(commands, "check", "validate compute.yaml; print all faults and warnings")
-    _command(commands, "schema", "print the JSON Schema of compute.yaml, for editors")
-    logs = _command(commands, "logs", "show the output of a model")
-    logs.add_argument("model", metavar="MODEL")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    _add_lines(logs, DEFAULT_LOG_LINES)
-    _add_lines(
-        _command(commands, "history", "show the transactions of the past, newest last"),
-        DEFAULT_HISTORY_LINES,
-    )
-    verify = _command(commands, "verify", "compare the markers behind and in front of a gateway")
-    verify.add_argument(
-        "--gateway", metavar="ADDR", help="HOST:PORT of one gateway (default: all declared)"
-    )
-    completion = _command(commands, "completion", "print a completion script for a shell")
-    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    commands, scenes = _subcommands(parser), None
+    for name in names:
+        group, _, last = name.rpartition(" ")
+        if group and scenes is None:
+            scene = commands.add_parser(group, help="list and switch Scenes")
+            _add_common(scene)
+            scenes = _subcommands(scene)
+        _add_command(scenes if group else commands, last, name, COMMANDS[name])
     return parser
 
 
-_Commands = Any  # argparse names its class of subcommands with an underscore
+_Subcommands = Any  # argparse names the class with an underscore
 
 
-def _add_status(commands: _Commands) -> None:
-    status = _command(commands, "status", "show what is wanted, what runs and how healthy it is")
-    status.add_argument("--watch", action="store_true", help="show it again on every change")
-    status.add_argument(
-        "--check", action="store_true", help="exit 4 unless all is as wanted, or idle"
-    )
-
-
-def _add_scene(commands: _Commands) -> None:
-    scene = commands.add_parser("scene", help="list and switch Scenes")
-    _add_common(scene)
-    scenes = _subcommands(scene, "scene_command")
-    _command(scenes, "list", "name the declared Scenes", under="scene")
-    show = _command(scenes, "show", "show one Scene with its models", under="scene")
-    show.add_argument("name", metavar="NAME")
-    adopt = _command(scenes, "adopt", "bind a Scene that already runs", under="scene")
-    adopt.add_argument("name", metavar="NAME")
-    adopt.add_argument(
-        "--pid",
-        metavar="MODEL=PID",
-        action="append",
-        type=_pid_pair,
-        default=[],
-        help="the process that serves MODEL; may be given for each model",
-    )
-    activate = _command(scenes, "activate", "switch to a Scene", under="scene")
-    activate.add_argument("name", metavar="NAME")
-    resume = _command(scenes, "resume", "make the desired Scene true again", under="scene")
-    resume.add_argument("--force", action="store_true", help="also after three failures in a row")
-    deactivate = _command(scenes, "deactivate", "stop everything that is ours", under="scene")
-    for parser in (activate, resume, deactivate):
-        parser.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
-        parser.add_argument(
-            "--wait", action="store_true", help="wait for another transaction to end"
-        )
-    forget = _command(
-        scenes, "forget", "drop the record of a model; signals nothing", under="scene"
-    )
-    forget.add_argument("model", metavar="MODEL")
-
-
-def _subcommands(parser: Parser, destination: str) -> _Commands:
+def _subcommands(parser: Parser) -> _Subcommands:
     return parser.add_subparsers(
-        dest=destination, metavar="COMMAND", required=True, parser_class=Parser, title="commands"
+        metavar="COMMAND", required=True, parser_class=Parser, title="commands"
     )
 
 
-def _command(commands: _Commands, name: str, text: str, *, under: str = "") -> Parser:
-    parser: Parser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(command=f"{under} {name}".strip())
+def _add_command(group: _Subcommands, last: str, name: str, command: Command) -> None:
+    parser: Parser = group.add_parser(last, help=command.help, description=command.help)
+    parser.set_defaults(command=name)
+    if command.takes is not None:
+        choices = SHELLS if command.takes == "shell" else None
+        parser.add_argument("name", metavar=_METAVARS[command.takes], choices=choices)
+    for option in command.options:
+        _add_option(parser, option, option.default)
     _add_common(parser)
-    return parser
 
 
 def _add_common(parser: Parser) -> None:
     """What is accepted before and after the command; absent ones leave no trace, else the
     default of an inner parser would undo what an outer one has read."""
     group = parser.add_argument_group("common options")
-    group.add_argument(
-        "--root", metavar="DIR", default=argparse.SUPPRESS, help="the folder with compute.yaml"
-    )
-    for flags, text in (
-        (("-v", "--verbose"), "say more"),
-        (("-q", "--quiet"), "say nothing but the result and errors"),
-        (("--json",), "print exactly one JSON document"),
-    ):
-        group.add_argument(*flags, action="store_true", default=argparse.SUPPRESS, help=text)
+    for option in COMMON:
+        _add_option(group, option, argparse.SUPPRESS)
 
 
-def _add_lines(parser: Parser, default: int) -> None:
+def _add_option(parser: argparse._ActionsContainer, option: Option, default: Any) -> None:  # noqa: ANN401 - of any option
+    if option.metavar is None:
+        off = default if default is argparse.SUPPRESS else False
+        parser.add_argument(*option.names, action="store_true", default=off, help=option.help)
+        return
     parser.add_argument(
-        "-n", "--lines", metavar="N", type=_count, default=default, help=f"default: {default}"
+        *option.names,
+        metavar=option.metavar,
+        type=option.read,
+        action="append" if option.repeated else "store",
+        default=default,
+        help=option.help,
     )
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise BadInput(f"cannot understand -n {text!r}: wanted a number of lines", "-n 20")
-    return min(int(text), _MAX_LINES)
-
-
-def _pid_pair(text: str) -> tuple[str, int]:
-    model, separator, pid = text.partition("=")
-    if not model or not separator:
-        raise BadInput(f"cannot understand --pid {text!r}: wanted MODEL=PID", "--pid qwen=4242")
-    if not (pid.isascii() and pid.isdecimal() and len(pid) <= 7 and 0 < int(pid) < PID_LIMIT):
-        raise BadInput(
-            f"cannot understand --pid {text!r}: {pid!r} is not the pid of a process",
-            f"wanted a whole number from 1 to {PID_LIMIT - 1}",
-        )
-    return model, int(pid)

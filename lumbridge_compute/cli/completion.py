@@ -6,6 +6,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lumbridge_compute.cli.commands import (
+    COMMANDS,
+    COMMON,
+    command_of,
+    plain_words,
+    takes_value,
+)
 from lumbridge_compute.cli.streams import Stream
 from lumbridge_compute.errors import Exit
 
@@ -55,32 +62,12 @@ complete -c lumbridge-compute -l root -r -F
 
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-COMMON_OPTIONS = ("--root", "--verbose", "--quiet", "--json", "--help")
-VALUED_OPTIONS = ("--root", "--pid", "--gateway", "--lines", "-n")
-COMMAND_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "status": ("--watch", "--check"),
-    "scene list": (),
-    "scene show": (),
-    "scene adopt": ("--pid",),
-    "scene activate": ("--dry-run", "--wait"),
-    "scene resume": ("--force", "--dry-run", "--wait"),
-    "scene deactivate": ("--dry-run", "--wait"),
-    "scene forget": (),
-    "check": (),
-    "schema": (),
-    "logs": ("--follow", "--lines"),
-    "history": ("--lines",),
-    "verify": ("--gateway",),
-    "completion": (),
-}
-_TAKES_SCENE = ("scene show", "scene adopt", "scene activate")
-
 
 def run_completion(call: Call) -> int:
     """The script for one shell; it needs no node."""
-    script = SCRIPTS[call.options.shell]
+    script = SCRIPTS[call.options.name]
     if call.json:
-        call.print_document({"shell": call.options.shell, "script": script})
+        call.print_document({"shell": call.options.name, "script": script})
     else:
         call.out.write(script)
     return Exit.DONE
@@ -99,45 +86,34 @@ def complete(words: Sequence[str], environ: Mapping[str, str], out: Stream) -> i
 
 def candidates(before: Sequence[str], word: str, environ: Mapping[str, str]) -> Iterable[str]:
     """What may stand in the place of `word` after the words `before`."""
-    if before and before[-1] in VALUED_OPTIONS:
+    if before and takes_value(before[-1]):
         if before[-1] != "--pid":
             return ()
         return [f"{name}=" for name in _node(before, environ).declared_models()]
-    plain = _without_options(before)
-    command, arguments = _command(plain)
+    name, arguments = command_of(plain_words(before))
+    command = COMMANDS.get(name)
     if word.startswith("-"):
-        return [*COMMON_OPTIONS, *COMMAND_OPTIONS.get(command, ())]
-    if command in COMMAND_OPTIONS:
-        return () if arguments else _arguments(command, _node(before, environ))
-    depth = len(plain)
-    prefix = f"{command} " if command else ""
-    following = [each for each in COMMAND_OPTIONS if each.startswith(prefix)]
-    return list(dict.fromkeys(each.split(" ")[depth] for each in following))
+        options = (*COMMON, *(command.options if command is not None else ()))
+        return [*(option.names[-1] for option in options), "--help"]
+    if command is not None:
+        return () if arguments else _arguments(command.takes, _node(before, environ))
+    prefix = f"{name} " if name else ""
+    following = [each.removeprefix(prefix) for each in COMMANDS if each.startswith(prefix)]
+    return dict.fromkeys(each.split(" ")[0] for each in following)
 
 
-def _arguments(command: str, node: _Names) -> Iterable[str]:
-    if command in _TAKES_SCENE:
-        return node.scenes()
-    if command == "scene forget":
-        return node.recorded_models()
-    if command == "logs":
-        return dict.fromkeys([*node.declared_models(), *node.recorded_models()])
-    return SCRIPTS if command == "completion" else ()
-
-
-def _command(plain: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command that `plain` begins with ("scene" alone begins one), and the rest."""
-    count = 2 if plain[:1] == ["scene"] else 1
-    return " ".join(plain[:count]), plain[count:]
-
-
-def _without_options(words: Sequence[str]) -> list[str]:
-    plain: list[str] = []
-    for index, word in enumerate(words):
-        is_value = index > 0 and words[index - 1] in VALUED_OPTIONS
-        if not word.startswith("-") and not is_value:
-            plain.append(word)
-    return plain
+def _arguments(kind: str | None, node: _Names) -> Iterable[str]:
+    match kind:
+        case "scene":
+            return node.scenes()
+        case "record":
+            return node.recorded_models()
+        case "model":
+            return dict.fromkeys([*node.declared_models(), *node.recorded_models()])
+        case "shell":
+            return SCRIPTS
+        case _:
+            return ()
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -163,12 +139,11 @@ def _node(words: Sequence[str], environ: Mapping[str, str]) -> _Names:
 
 
 class _Names:
-    """The names of a node's Scenes and models; none where it can't be read."""
+    """The names of a node's Scenes and models; looked up only when asked for."""
 
     def __init__(self, given: str | None, environ: Mapping[str, str]) -> None:
-        from lumbridge_compute.cli.call import resolve_root
-
-        self._root = resolve_root(given, environ)
+        self._given = given
+        self._environ = environ
 
     def scenes(self) -> list[str]:
         return [*self._registry().scenes]
@@ -179,9 +154,14 @@ class _Names:
     def recorded_models(self) -> list[str]:
         from lumbridge_compute.cli.node import state_of
 
-        return [*state_of(self._root).processes]
+        return [*state_of(self._root()).processes]
 
     def _registry(self) -> Registry:
         from lumbridge_compute.cli.node import registry_of
 
-        return registry_of(self._root)
+        return registry_of(self._root())
+
+    def _root(self) -> str:
+        from lumbridge_compute.cli.call import resolve_root
+
+        return resolve_root(self._given, self._environ)

@@ -12,12 +12,14 @@ from lumbridge_compute.core.units import render_bytes, render_seconds
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.store.history import HistoryEntry, read_history
 
+DEFAULT_LINES = 20
 _HEADER = ("TIME", "COMMAND", "SCENE", "OUTCOME", "EXIT", "TOOK", "STARTED")
 
 
 def run_history(call: Call) -> int:
     """The newest entries, the newest last."""
-    count = call.options.lines
+    given: int | None = call.options.lines
+    count = DEFAULT_LINES if given is None else given
     entries = read_history(private_path(call.root(), HISTORY_FILE))[-count:] if count else ()
     if call.json:
         call.print_document({"entries": [_document(entry) for entry in entries]})

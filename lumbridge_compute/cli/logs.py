@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from lumbridge_compute.core.nearest import nearest
 from lumbridge_compute.errors import BadInput, Exit, OperatorError
 from lumbridge_compute.store.model_log import log_tail, printable
 
+DEFAULT_LINES = 100
 _POLL_S = 0.25
 _PIECE_BYTES = 256 * 1024
 _TAIL_TRIES = 3
@@ -23,11 +25,11 @@ _LINE_BYTES = 16 * 1024
 def run_logs(call: Call) -> int:
     """The newest lines; with -f until Ctrl-C or until the reader has left, both of which end it
     with 0.  Raises BadInput for a model that nobody knows."""
-    root, name = call.root(), call.options.model
+    root, name = call.root(), call.options.name
     path = private_path(root, os.path.join("logs", f"{name}.log"))
     _check_known(root, name)
     follower = _Follower(path)
-    lines = follower.tail(call.options.lines)
+    lines = follower.tail(_lines(call))
     if call.json:
         call.print_document({"model": name, "lines": list(lines)})
         return Exit.DONE
@@ -39,7 +41,13 @@ def run_logs(call: Call) -> int:
     return Exit.DONE
 
 
+def _lines(call: Call) -> int:
+    given: int | None = call.options.lines
+    return DEFAULT_LINES if given is None else given
+
+
 def _follow(call: Call, follower: _Follower) -> None:
+    gc.enable()
     try:
         while not call.out.reader_left(_POLL_S):
             call.out.write_lines(follower.news())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from lumbridge_compute.cli.call import Call
@@ -36,6 +37,7 @@ def _exit(status: NodeStatus, *, check: bool) -> Exit:
 
 def _watch(call: Call, root: str) -> int:
     """Ctrl-C and a reader that has left are the ways to end this, so both end with 0."""
+    gc.enable()
     terminal = call.out.isatty()
     shown: dict[str, Any] | None = None
     try:

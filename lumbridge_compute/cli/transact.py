@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from lumbridge_compute.core.report_outcome import (
     render_warnings,
 )
 from lumbridge_compute.core.report_plan import render_plan
-from lumbridge_compute.errors import Exit, OperatorError
+from lumbridge_compute.errors import BadInput, Exit, OperatorError
 from lumbridge_compute.host.spawn import normalise_signals
 from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
@@ -40,6 +41,7 @@ _LEAVING = "interrupted: putting things back; once more leaves at once, with the
 def run_transaction(call: Call) -> int:
     """The exit code of the transaction, whatever becomes of the streams."""
     order = order_of(call)
+    gc.enable()
     try:
         outcome = _carry_out(call, order)
     except OperatorError as error:
@@ -55,14 +57,17 @@ def run_transaction(call: Call) -> int:
 def order_of(call: Call) -> Order:
     """What the options ask for.  Raises BadInput."""
     options = call.options
+    pairs: list[tuple[str, int]] = getattr(options, "pid", None) or []
+    if len(dict(pairs)) < len(pairs):
+        raise BadInput("cannot give two processes to one model", "give one --pid for each model")
     command = Command(call.command.removeprefix("scene "))
     return Order(
         command,
-        getattr(options, "name", None) or getattr(options, "model", None),
+        getattr(options, "name", None),
         dry_run=getattr(options, "dry_run", False),
         wait=getattr(options, "wait", False),
         force=getattr(options, "force", False),
-        pids=dict(getattr(options, "pid", ())),
+        pids=dict(pairs),
     )
 
 
