@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,17 +39,13 @@ def refusal(call):
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    """A node's root that belongs to nobody, reachable for them."""
+def root() -> Iterator[str]:
+    """A node's root that belongs to nobody; not below tmp_path, which pytest keeps to root."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    path = tmp_path / "root"
-    path.mkdir()
-    os.chown(path, NOBODY, NOBODY)
-    for parent in [tmp_path, *tmp_path.parents]:
-        if parent.stat().st_uid == 0 and parent.stat().st_mode & 0o001 == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    return str(path)
+    with tempfile.TemporaryDirectory() as path:
+        os.chown(path, NOBODY, NOBODY)
+        yield path
 
 
 def test_what_is_another_users_may_not_be_signalled(zoo: Zoo, root: str) -> None:
