@@ -61,7 +61,7 @@ def test_any_yaml(tokens: list[bytes]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_any_damage_to_a_valid_file(data: st.DataObject) -> None:
     damaged = bytearray(VALID)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -72,6 +72,7 @@ def test_any_damage_to_a_valid_file(data: st.DataObject) -> None:
 
 
 @given(states, st.data())
+@settings(max_examples=50)
 def test_a_line_that_is_lost_or_doubled(state: NodeState, data: st.DataObject) -> None:
     lines = render_state(state).splitlines(keepends=True)
     at = data.draw(st.integers(0, len(lines) - 1))
