@@ -1,16 +1,17 @@
 """Ask one port what it serves: one HTTP/1.1 exchange over a connection of its own.
 
-HTTP is parsed by h11, the parser under httpx, on a bare trio socket: nothing stands between us and
-the address, so there is no proxy, redirect, cookie, pool, name lookup, TLS or decompression to
-switch off, and a probe costs a quarter of the CPU.
+httpx's transport is used without its client, so there is no redirect, proxy, cookie, login or
+decompression to switch off.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from typing import Any
 
-import h11
+import httpx
 import trio
 
 from lumbridge_compute.core.health import Answer, Outcome, Request
@@ -18,184 +19,125 @@ from lumbridge_compute.core.markers import printable
 from lumbridge_compute.core.units import MIB, render_seconds
 
 BODY_LIMIT_BYTES = MIB
-HEAD_LIMIT_BYTES = 64 * 1024
-PIECE_BYTES = 16 * 1024
-"""Read at a time, so that a hostile piece can't keep the loop busy for long."""
 
-OURS = (b"connection", b"accept-encoding", b"content-length", b"transfer-encoding")
-"""Headers that belong to the exchange: the registry can't set them."""
-
-_START = b"HTTP/"
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Holds no certificates and is never used; without it each transport builds one of its own."""
 
 TOO_LARGE = Answer(Outcome.MALFORMED, reason="it is larger than 1 MiB")
-CUT_OFF = Answer(Outcome.MALFORMED, reason="it was cut off")
-NOT_HTTP = Answer(Outcome.MALFORMED, reason="it is not HTTP/1.1")
+NOT_HTTP = Answer(Outcome.MALFORMED, reason="it is not HTTP/1.1, or was cut off")
 COMPRESSED = Answer(Outcome.MALFORMED, reason="it is compressed, though that was not asked for")
+CLOSED = Answer(Outcome.FAILED, reason="the connection was closed without an answer")
+UNSENDABLE = Answer(Outcome.FAILED, reason="HTTP can't carry one of its headers")
 
 
 async def ask(request: Request) -> Answer:
     """The answer to `request`, whatever becomes of it, within `request.timeout_s` seconds.
 
     The whole exchange has this time: connect, send, and every byte of the answer.  At most 1 MiB
-    of body is read, of an answer that is not 2xx none at all.  Nothing of a header's value or of a
-    body is in `Answer.reason`.  Raises nothing of its own; cancellation closes the connection.
+    of body is kept, and none is read of an answer that is not 2xx.  Nothing of a header's value or
+    of a body is in `Answer.reason`.  Raises nothing of its own; cancellation closes the connection.
     """
     try:
-        exchange = _Exchange(request)
-    except h11.LocalProtocolError:
-        return Answer(Outcome.FAILED, reason=_unsendable(request))
-    within = render_seconds(request.timeout_s)
-    ended = Answer(Outcome.FAILED, reason=f"no connection within {within}")
-    with trio.move_on_after(request.timeout_s):
-        try:
-            with _socket_for(request) as connection:
-                await connection.connect((request.host, request.port))
-                ended = Answer(Outcome.SILENT, reason=f"within {within}")
-                if connection.getsockname() == connection.getpeername():
-                    return Answer(Outcome.SELF)
-                return await _converse(connection, exchange)
-        except ConnectionRefusedError:
-            return Answer(Outcome.REFUSED)
-        except OSError as error:
-            return Answer(Outcome.FAILED, reason=error.strerror or type(error).__name__)
-    return ended
-
-
-def _socket_for(request: Request) -> trio.socket.SocketType:
-    """A socket for the literal address; raises OSError when it is none, so no name is looked up."""
-    family = trio.socket.AF_INET6 if ":" in request.host else trio.socket.AF_INET
-    try:
-        trio.socket.inet_pton(family, request.host.partition("%")[0])
-    except OSError:
+        ipaddress.ip_address(request.host)
+    except ValueError:
         reason = f"'{printable(request.host)}' is not a literal address"
-        raise OSError(None, reason) from None
-    return trio.socket.socket(family)
-
-
-async def _converse(connection: trio.socket.SocketType, exchange: _Exchange) -> Answer:
-    # A server may answer and close before it has read all, so the answer is read in any case.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        await _send_all(connection, exchange.question)
-    while True:
+        return Answer(Outcome.FAILED, reason=reason)
+    with trio.move_on_after(request.timeout_s) as scope:
+        exchange = _Exchange(request, scope)
         try:
-            data = await connection.recv(PIECE_BYTES)
-        except ConnectionResetError:
-            data = b""
-        answer = exchange.feed(data)
-        if answer is not None:
-            return answer
-
-
-async def _send_all(connection: trio.socket.SocketType, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[await connection.send(view) :]
+            async with httpx.AsyncHTTPTransport(verify=NO_TLS, trust_env=False) as transport:
+                exchange.result = await exchange.converse(transport)
+        except httpx.LocalProtocolError:
+            exchange.result = UNSENDABLE
+        except httpx.ConnectError:
+            pass  # its cause was seen where httpx had not hidden it yet
+        except httpx.TransportError:
+            exchange.result = NOT_HTTP
+        except OSError as error:
+            exchange.result = _failed(error)
+    return exchange.result
 
 
 class _Exchange:
-    """One request as bytes, and the bytes of its response turned into an Answer.
+    """One exchange; `result` is what it comes to when `scope` is cancelled now.
 
-    Raises h11.LocalProtocolError for a request that HTTP can't carry.
+    It ends early by cancelling `scope`: httpx then closes all that it has open.
     """
 
-    def __init__(self, request: Request) -> None:
-        parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
-        method = "GET" if request.body is None else "POST"
-        head = h11.Request(method=method, target=_target(request.path), headers=_headers(request))
-        events = (head, h11.Data(request.body or b""), h11.EndOfMessage())
-        self.question = b"".join(parser.send(event) or b"" for event in events)
-        self._parser = parser
-        self._start = b""
-        self._received = 0
-        self._status = 0
-        self._body = bytearray()
+    def __init__(self, request: Request, scope: trio.CancelScope) -> None:
+        within = render_seconds(request.timeout_s)
+        self.result = Answer(Outcome.FAILED, reason=f"no connection within {within}")
+        self._silent = Answer(Outcome.SILENT, reason=f"within {within}")
+        self._scope = scope
+        self._question = httpx.Request(
+            "GET" if request.body is None else "POST",
+            httpx.URL(scheme="http", host=request.host, port=request.port),
+            headers=_headers(request),
+            content=request.body,
+            extensions={"target": _target(request.path), "trace": self._watch},
+        )
 
-    def feed(self, data: bytes) -> Answer | None:
-        """`data` is b"" at the end of the connection; None asks for more."""
-        if not data and not self._received:
-            return Answer(Outcome.FAILED, reason="the connection was closed without an answer")
-        self._received += len(data)
-        self._start = self._start or data[: len(_START)]
-        if not _START.startswith(self._start):
-            return NOT_HTTP
-        if self._received > BODY_LIMIT_BYTES + HEAD_LIMIT_BYTES:
-            return TOO_LARGE
-        try:
-            self._parser.receive_data(data)
-            while (event := self._parser.next_event()) is not h11.NEED_DATA:
-                answer = self._take(event)
-                if answer is not None:
-                    return answer
-        except h11.RemoteProtocolError:
-            return NOT_HTTP if data else CUT_OFF
-        return None
+    async def converse(self, transport: httpx.AsyncHTTPTransport) -> Answer:
+        response = await transport.handle_async_request(self._question)
+        if not response.is_success:
+            return Answer(Outcome.ANSWERED, response.status_code)
+        if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+            return COMPRESSED
+        body = bytearray()
+        async for piece in response.aiter_raw():
+            body += piece
+            if len(body) > BODY_LIMIT_BYTES:
+                self._end(TOO_LARGE)  # to break here would leave httpx's generators half way
+        await trio.lowlevel.checkpoint()
+        return Answer(Outcome.ANSWERED, response.status_code, bytes(body))
 
-    def _take(self, event: object) -> Answer | None:
-        match event:
-            case h11.InformationalResponse():
-                return None
-            case h11.Response():
-                self._status = event.status_code
-                if not 200 <= self._status < 300:
-                    return Answer(Outcome.ANSWERED, self._status)
-                return COMPRESSED if _is_compressed(event) else None
-            case h11.Data():
-                self._body += event.data
-                return TOO_LARGE if len(self._body) > BODY_LIMIT_BYTES else None
-            case h11.EndOfMessage():
-                return Answer(Outcome.ANSWERED, self._status, bytes(self._body))
-        return CUT_OFF
+    async def _watch(self, event: str, info: Mapping[str, Any]) -> None:
+        """How far the exchange is.  Source: httpcore, Request Extensions, "trace"."""
+        if event == "connection.connect_tcp.complete":
+            self._socket = info["return_value"].get_extra_info("socket")
+            self.result = self._silent
+        elif event == "connection.connect_tcp.failed" and isinstance(info["exception"], Exception):
+            self.result = _failed(info["exception"])
+        elif event == "http11.send_request_headers.started":
+            if self._socket.getsockname() == self._socket.getpeername():
+                self._end(Answer(Outcome.SELF))
+        elif event == "http11.receive_response_headers.started":
+            # A server that greets first and then waits is none of HTTP, and not busy either.
+            start = await self._socket.recv(5, trio.socket.MSG_PEEK)
+            if not b"HTTP/".startswith(start):
+                self._end(NOT_HTTP)
+            elif not start:
+                self._end(CLOSED)
 
-
-def _is_compressed(response: h11.Response) -> bool:
-    return any(
-        name == b"content-encoding" and value.strip().lower() not in (b"", b"identity")
-        for name, value in response.headers
-    )
+    def _end(self, result: Answer) -> None:
+        self.result = result
+        self._scope.cancel()
 
 
-def _headers(request: Request) -> list[tuple[bytes, bytes]]:
-    """What the registry gives and what the exchange needs; a default gives way to the registry's.
-
-    Values come from the environment and may be any bytes.
-    """
-    given = [(_raw(name), _raw(value)) for name, value in request.headers]
-    names = {name.lower() for name, _ in given}
-    headers = [pair for pair in given if pair[0].lower() not in OURS]
-    headers += [pair for pair in _defaults(request) if pair[0] not in names]
-    headers += [(b"connection", b"close"), (b"accept-encoding", b"identity")]
+def _headers(request: Request) -> httpx.Headers:
+    """What the registry gives replaces a default, and never what the exchange needs."""
+    headers = httpx.Headers({"accept": "application/json, */*", "user-agent": "lumbridge-compute"})
     if request.body is not None:
-        headers.append((b"content-length", b"%d" % len(request.body)))
+        headers["content-type"] = "application/json"
+    headers.update([(_raw(name), _raw(value)) for name, value in request.headers])
+    headers.update({"connection": "close", "accept-encoding": "identity"})
     return headers
 
 
-def _defaults(request: Request) -> Iterator[tuple[bytes, bytes]]:
-    host = request.host.partition("%")[0]
-    literal = f"[{host}]" if ":" in host else host
-    yield b"host", f"{literal}:{request.port}".encode()
-    yield b"accept", b"application/json, */*"
-    yield b"user-agent", b"lumbridge-compute"
-    if request.body is not None:
-        yield b"content-type", b"application/json"
-
-
 def _raw(text: str) -> bytes:
+    """Values come from the environment and may be any bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _target(path: str) -> bytes:
     """`path` in visible ASCII, the rest percent-encoded."""
-    return "".join(
-        chr(byte) if 0x21 <= byte <= 0x7E else f"%{byte:02X}" for byte in _raw(path)
-    ).encode()
+    return b"".join(b"%c" % x if 0x21 <= x <= 0x7E else b"%%%02X" % x for x in _raw(path))
 
 
-def _unsendable(request: Request) -> str:
-    """Which header HTTP can't carry, by its name alone."""
-    for name, value in request.headers:
-        headers = [(b"host", b"x"), (_raw(name), _raw(value))]
-        try:
-            h11.Request(method="GET", target="/", headers=headers)
-        except h11.LocalProtocolError:
-            return f"HTTP can't carry the header '{printable(name)}'"
-    return "HTTP can't carry its path or headers"
+def _failed(error: BaseException) -> Answer:
+    while (deeper := error.__cause__) is not None:
+        # trio groups what each address of a name came to; here is one address.
+        error = deeper.exceptions[0] if isinstance(deeper, ExceptionGroup) else deeper
+    if isinstance(error, ConnectionRefusedError):
+        return Answer(Outcome.REFUSED)
+    return Answer(Outcome.FAILED, reason=getattr(error, "strerror", None) or type(error).__name__)
