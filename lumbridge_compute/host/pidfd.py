@@ -114,7 +114,10 @@ class HeldProcess:
         return read_exit_cause(self._descriptor, self.identity) if self.ended else None
 
     def close(self) -> None:
-        """Let go; a child of ours that has ended is reaped.  Closing twice is harmless."""
+        """Let go; a child of ours that has ended is reaped here, and not by whoever started it.
+
+        Closing twice is harmless.
+        """
         if self._descriptor < 0:
             return
         self.exit_cause()
