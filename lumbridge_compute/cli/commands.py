@@ -100,6 +100,7 @@ COMMANDS: dict[str, Command] = {
         "compare the markers behind and in front of a gateway",
         (Option(("--gateway",), "one gateway alone, by default all declared", "HOST:PORT"),),
     ),
+    "demo": Command("a guided tour of a whole node in a temporary folder; leaves nothing behind"),
     "completion": Command("print a completion script for a shell", takes="shell"),
 }
 

@@ -57,8 +57,10 @@ def _show_plain(events: _Events, stream: Stream, *, stamps: bool) -> None:
     while (item := events.get()) is not None:
         at_s, event = item
         stamp = f"[{at_s - begin_s:6.1f} s] " if stamps else ""
-        lines = render_plan(event.plan, stream.width()) if event.plan is not None else []
-        stream.write_lines([*lines, stamp + render_event(event)])
+        if event.plan is not None:
+            stream.write_lines(render_plan(event.plan, stream.width()))
+        else:
+            stream.write_lines([stamp + render_event(event)])
 
 
 def _show_live(events: _Events, stream: Stream) -> None:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lumbridge_compute.cli.failure import interrupted, own_fault, system_fault, tell_failure
 from lumbridge_compute.cli.streams import STDERR, STDOUT, Stream, fill_standard_descriptors
 from lumbridge_compute.errors import Exit, OperatorError
 
@@ -35,8 +36,9 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str], out: Stream, err:
     from lumbridge_compute.cli.arguments import Shown, parse_arguments
     from lumbridge_compute.cli.call import Call
 
+    # Asked of the words themselves, since what can't be parsed must be told in this way too.
     json = "--json" in arguments
-    verbose = "-v" in arguments or "--verbose" in arguments
+    verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
         options = parse_arguments(arguments)
         return handler(options)(Call(options, environ, out, err))
@@ -44,59 +46,21 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str], out: Stream, err:
         _show(shown.text, out, json=json)
         return Exit.DONE
     except OperatorError as error:
-        return _fail(error, out, err, json=json)
+        failure = error
     except KeyboardInterrupt:
-        failure = OperatorError("interrupted")
-        failure.exit = Exit.INTERRUPTED
-        return _fail(failure, out, err, json=json)
+        failure = interrupted()
     except (OSError, UnicodeError, MemoryError) as error:
-        failure = OperatorError(f"cannot go on: {_cause(error)}", "lumbridge-compute status")
-        failure.exit = Exit.FAILED_SAFELY
-        return _fail(failure, out, err, json=json)
+        failure = system_fault(error)
     except Exception as error:  # noqa: BLE001 - no traceback for a person who did not ask for one
-        return _fail(bug(error, Exit.FAILED_SAFELY, err, verbose=verbose), out, err, json=json)
-
-
-def bug(error: Exception, code: Exit, err: Stream, *, verbose: bool) -> OperatorError:
-    """The failure that a fault of our own is reported as; its traceback is written where asked."""
-    if verbose:
-        import traceback
-
-        err.write("".join(traceback.format_exception(error)))
-    failure = OperatorError(
-        f"unexpected fault of lumbridge-compute itself: {type(error).__name__}: {error}",
-        "please report it, with the output of the same command with -v",
-    )
-    failure.exit = code
-    return failure
-
-
-def _cause(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    if isinstance(error, OSError) and error.strerror:
-        where = f" ({error.filename!r})" if error.filename is not None else ""
-        return f"{error.strerror.lower()}{where}"
-    return str(error)
-
-
-def _fail(error: OperatorError, out: Stream, err: Stream, *, json: bool) -> int:
-    if json:
-        import json as json_module
-
-        from lumbridge_compute.core.report_outcome import outcome_document, outcome_of
-
-        out.write(json_module.dumps(outcome_document(outcome_of(error)), indent=2) + "\n")
-    lines = [f"error: {error.message}"]
-    err.write_lines([*lines, f"hint: {error.hint}"] if error.hint else lines)
-    return int(error.exit)
+        failure = own_fault(error, Exit.FAILED_SAFELY, err, verbose=verbose)
+    return tell_failure(failure, out, err, json=json)
 
 
 def _show(text: str, out: Stream, *, json: bool) -> None:
     if json:
-        import json as json_module
+        from json import dumps
 
-        text = json_module.dumps({"text": text}) + "\n"
+        text = dumps({"text": text}) + "\n"
     out.write(text)
 
 
@@ -138,6 +102,10 @@ def _other(command: str) -> Handler:
         from lumbridge_compute.cli.verify import run_verify
 
         return run_verify
+    if command == "demo":
+        from lumbridge_compute.cli.demo import run_demo
+
+        return run_demo
     from lumbridge_compute.cli.completion import run_completion
 
     return run_completion

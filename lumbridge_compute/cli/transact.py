@@ -6,15 +6,17 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 
 import trio
 
 from lumbridge_compute.cli.call import Call
+from lumbridge_compute.cli.failure import own_fault
 from lumbridge_compute.cli.guard import check_owner
-from lumbridge_compute.cli.node import registry_of
+from lumbridge_compute.cli.node import registry_of, state_of
 from lumbridge_compute.cli.progress import Progress
-from lumbridge_compute.cli.run import bug
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.plan import Plan
 from lumbridge_compute.core.registry import Registry
@@ -84,7 +86,7 @@ def _carry_out(call: Call, order: Order) -> Outcome:
     try:
         return trio.run(_run, node, order, interruption, caught)
     except Exception as error:  # noqa: BLE001 - whatever it is, the node may be half changed
-        return outcome_of(bug(error, Exit.DEGRADED, call.err, verbose=call.options.verbose))
+        return outcome_of(own_fault(error, Exit.DEGRADED, call.err, verbose=call.options.verbose))
     finally:
         if progress is not None:
             progress.close()
@@ -140,24 +142,30 @@ def _print(call: Call, order: Order, outcome: Outcome) -> None:
     if not call.options.quiet:
         call.err.write_lines(render_warnings(outcome))
     call.err.write_lines(render_failure(outcome))
-    if call.json:
-        document = (
-            dry_run_document(outcome)
-            if order.dry_run
-            else outcome_document(outcome, _registry(call, outcome))
-        )
-        call.print_document(document)
-    elif order.dry_run:
-        if isinstance(outcome.plan, Plan):
-            call.out.write_lines(render_plan(outcome.plan, call.out.width()))
+    if order.dry_run:
+        _print_dry_run(call, outcome)
+    elif call.json:
+        registry, active_scene = _recorded(call)
+        if outcome.world is None:
+            # It ended before it looked at anything, so what was recorded stands.
+            outcome = replace(outcome, active_scene=active_scene)
+        call.print_document(outcome_document(outcome, registry))
     elif (line := render_now_running(outcome)) is not None:
         call.out.write_lines([line])
 
 
-def _registry(call: Call, outcome: Outcome) -> Registry | None:
-    if outcome.world is None:
-        return None
-    try:
-        return registry_of(call.root())
-    except OperatorError:
-        return None
+def _print_dry_run(call: Call, outcome: Outcome) -> None:
+    if call.json:
+        call.print_document(dry_run_document(outcome))
+    elif isinstance(outcome.plan, Plan):
+        call.out.write_lines(render_plan(outcome.plan, call.out.width()))
+
+
+def _recorded(call: Call) -> tuple[Registry | None, str | None]:
+    """The registry and the active Scene, as far as they can be read."""
+    registry, active_scene = None, None
+    with suppress(OperatorError):
+        active_scene = state_of(call.root()).active_scene
+    with suppress(OperatorError):
+        registry = registry_of(call.root())
+    return registry, active_scene

@@ -20,11 +20,14 @@ from lumbridge_compute.core.plan import (
 )
 from lumbridge_compute.core.ports import holder_of
 from lumbridge_compute.core.registry import Model, Registry
-from lumbridge_compute.core.state import Bound, NodeState, ResumeFailures
+from lumbridge_compute.core.state import (
+    MOST_RESUME_FAILURES,
+    Bound,
+    NodeState,
+    ResumeFailures,
+)
 from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import ModelView, World
-
-MOST_RESUME_FAILURES = 3
 
 LOADING = frozenset(
     {HealthName.STARTING, HealthName.UNREACHABLE, HealthName.NOT_READY, HealthName.BUSY}

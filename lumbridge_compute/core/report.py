@@ -13,9 +13,6 @@ from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.core.world import Memory, ModelView, World
 
-RESUME_ATTEMPTS = 3
-"""After so many failures in a row resume wants an operator (DESIGN section 8)."""
-
 _LIVING = frozenset({Ownership.OWNED, Ownership.SURVIVORS, Ownership.FOREIGN, Ownership.LEGACY})
 
 

@@ -139,7 +139,7 @@ def render_estimate(memory: MemoryEstimate) -> str:
         text += f" + {_known(memory.gives_bytes)} given back"
     if memory.needs_bytes != 0:
         text += f" - {_known(memory.needs_bytes)} needed"
-    if memory.after_bytes is not None:
+    if memory.after_bytes is not None and (memory.gives_bytes or memory.needs_bytes):
         text += f" = {render_bytes(memory.after_bytes)}"
     return f"{text}, {_floor(memory.floor_bytes)}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core.events import Event, EventKind
 from lumbridge_compute.core.plan import Plan
+from lumbridge_compute.core.report_plan import render_goal
 from lumbridge_compute.core.units import render_bytes, render_seconds
 
 
@@ -25,8 +26,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All that is known of the transaction: one line a model in the order of the plan."""
+    """All that is known of the transaction: one line a model in the order of the plan.
 
+    `goal` is what all of it is for, `headline` what is done at the moment.
+    """
+
+    goal: str = "looking"
     headline: str = "looking"
     lines: Mapping[str, Line] = field(default_factory=dict)
     available_bytes: int | None = None
@@ -41,6 +46,7 @@ _OF_MODELS = frozenset(
         EventKind.HEALTHY,
     }
 )
+_GOALS = frozenset({EventKind.PLANNED, EventKind.ROLLING_BACK})
 _BEGINS = frozenset({EventKind.STOPPING, EventKind.STARTING})
 
 
@@ -48,13 +54,15 @@ def fold(board: Board, event: Event, now_s: float) -> Board:
     """The board after `event`, which happened at `now_s`."""
     if event.available_bytes is not None:
         board = replace(board, available_bytes=event.available_bytes)
-    if event.plan is not None:
-        lines = _planned(event.plan, now_s)
-        return replace(board, headline=_headline(event), lines={**board.lines, **lines})
     if event.kind in _OF_MODELS and event.model is not None:
         line = _next_line(board.lines.get(event.model), event, now_s)
-        return replace(board, lines={**board.lines, event.model: line})
-    return replace(board, headline=_headline(event))
+        changed = {**board.lines, event.model: line}
+        return replace(board, headline=board.goal, lines=changed)
+    headline = _headline(event)
+    goal = headline if event.kind in _GOALS else board.goal
+    planned = _planned(event.plan, now_s) if event.plan is not None else {}
+    lines = {**board.lines, **planned}
+    return replace(board, goal=goal, headline=headline, lines=lines)
 
 
 def _planned(plan: Plan, now_s: float) -> dict[str, Line]:
@@ -125,7 +133,6 @@ def _happened(event: Event) -> str:
 
 
 _HEADLINES = {
-    EventKind.PLANNED: "switching to Scene {detail!r}",
     EventKind.SETTLING: "waiting for memory to come back",
     EventKind.VERIFYING: "checking everything once more",
     EventKind.COMMITTED: "Scene {detail!r} is active",
@@ -136,8 +143,8 @@ _HEADLINES = {
 
 
 def _headline(event: Event) -> str:
-    if event.kind is EventKind.PLANNED and event.detail is None:
-        return "stopping everything"
+    if event.plan is not None:
+        return render_goal(event.plan)
     subject = f"{event.model}: " if event.model is not None else ""
     phrase = _HEADLINES.get(event.kind, subject + "{detail}")
     return phrase.format(detail=event.detail or "")

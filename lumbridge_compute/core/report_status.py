@@ -8,7 +8,6 @@ from typing import Any
 from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.registry import Registry
 from lumbridge_compute.core.report import (
-    RESUME_ATTEMPTS,
     ModelRow,
     NodeStatus,
     Verdict,
@@ -18,7 +17,7 @@ from lumbridge_compute.core.report import (
     living_pid,
     model_rows,
 )
-from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.core.state import MOST_RESUME_FAILURES, NodeState
 from lumbridge_compute.core.tables import render_table
 from lumbridge_compute.core.units import render_bytes, render_seconds
 from lumbridge_compute.core.world import World
@@ -52,7 +51,7 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
                 **row_document(row),
                 "declared_memory_bytes": row.declared_bytes,
                 "measured_memory_bytes": status.measured.get(row.name),
-                "measured_load_s": status.load_s.get(row.name),
+                "measured_load_s": _rounded(status.load_s.get(row.name)),
             }
             for row in _rows(status)
         ],
@@ -72,6 +71,10 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
         ],
         "problems": [{"message": p.message, "hint": p.hint} for p in status.problems],
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return round(seconds, 3) if seconds is not None else None
 
 
 def row_document(row: ModelRow) -> dict[str, Any]:
@@ -172,7 +175,7 @@ def _explain_degraded(status: NodeStatus, state: NodeState) -> tuple[str, str | 
         return sentence, legacy or _resume_hint(state)
     names = ", ".join(f"{name!r}{_pid_of(name, world)}" for name in living(world, state))
     legacy = _legacy_hint(state, world, "NAME")
-    return f"nothing is desired but {names} still lives", legacy or f"{_COMMAND} scene deactivate"
+    return f"nothing is desired, but still alive: {names}", legacy or f"{_COMMAND} scene deactivate"
 
 
 def _explain_broken(state: NodeState, registry: Registry, world: World) -> tuple[str, str | None]:
@@ -211,7 +214,7 @@ def _legacy_hint(state: NodeState, world: World, scene: str) -> str | None:
 
 def _resume_hint(state: NodeState) -> str:
     failures = state.resume_failures
-    forced = failures is not None and failures.count >= RESUME_ATTEMPTS
+    forced = failures is not None and failures.count >= MOST_RESUME_FAILURES
     return f"{_COMMAND} scene resume{' --force' if forced else ''}"
 
 

@@ -44,6 +44,10 @@ class Legacy:
 Record = Bound | Legacy
 
 
+MOST_RESUME_FAILURES = 3
+"""After so many in a row resume wants an operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeFailures:
     """How often in a row resume ended without a good state.
