@@ -27,6 +27,8 @@ Schema = dict[str, object]
 
 # Comparing a name costs some 50 us: enough for every mistake in a file that a person wrote.
 _COMPARISONS = 2000
+# A path can have 64 keys: kept whole for each of many faults, they would fill the memory.
+_MAX_PATH = 256
 
 
 class Reader:
@@ -37,6 +39,8 @@ class Reader:
         self._comparisons = _COMPARISONS
 
     def fault(self, node: Node, path: str, message: str, hint: str | None = None) -> None:
+        if len(path) > _MAX_PATH:
+            path = f"...{path[-_MAX_PATH:]}"
         self.faults.append(Fault(node.line, node.column, path, message, hint))
 
     def did_you_mean(self, word: str, options: Collection[str]) -> str | None:

@@ -17,7 +17,7 @@ _GATEWAY = Table(
         Field(
             "allow",
             "allow",
-            ListOf(NETWORK, "a list of networks", least=1),
+            ListOf(NETWORK, "a list of networks", least=1, most=128),
             "Networks of the clients that may connect; without it, any.",
         ),
         Field(
