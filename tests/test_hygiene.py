@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -164,7 +165,8 @@ def test_set_up_without_a_python_says_what_to_install(bare_path: Path, tmp_path:
 def test_set_up_without_ensurepip_names_the_package(bare_path: Path, tmp_path: Path) -> None:
     python = bare_path / "python3"
     python.write_text(
-        f'#!/usr/bin/env bash\n[[ $* != *ensurepip* ]] || exit 1\nexec {sys.executable} "$@"\n'
+        "#!/usr/bin/env bash\n[[ $* != *ensurepip* ]] || exit 1\n"
+        f'exec {shlex.quote(sys.executable)} "$@"\n'
     )
     python.chmod(0o755)
     ended = set_up(bare_path, tmp_path / "venv")
