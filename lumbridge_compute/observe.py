@@ -79,6 +79,9 @@ def look(
     views = {
         name: _view(effects, scan, name, records.get(name), definitions[name]) for name in names
     }
+    for name in candidates or {}:
+        if (old := state.processes.get(name)) is not None:
+            views[name] = _replacing(effects, scan, views[name], old)
     world = World(
         models=views,
         listeners=listeners,
@@ -225,12 +228,12 @@ def _view(
         legacy_pid=record.pid if isinstance(record, Legacy) else None,
         hosts_us=bool(claim.members & scan.own),
     )
+    view = replace(view, permitted=_permitted(effects, scan, claim))
     if claim.leader is None or now is None:
         return view
     view = replace(
         view,
         age_s=effects.age_s(claim.leader.start_ticks),
-        permitted=now.pid in scan.own or effects.permitted(now),
         restarting_unit=effects.restarting_unit(now.pid) if isinstance(record, Legacy) else None,
     )
     if definition is None or claim.ownership not in (Ownership.OWNED, Ownership.LEGACY):
@@ -238,6 +241,20 @@ def _view(
     if any(listener.port == definition.port for listener in scan.listeners):
         return view
     return replace(view, health=judge_listeners(definition, (), claim.members, owned=True))
+
+
+def _replacing(effects: Effects, scan: _Scan, view: ModelView, old: Record) -> ModelView:
+    """The view of a candidate, with what the record it stands in for is worth."""
+    claim, _ = _claim(effects, scan, old)
+    same = isinstance(old, Legacy) or (view.identity and old.identity.matches(view.identity))
+    return view if same else replace(view, replaced=claim)
+
+
+def _permitted(effects: Effects, scan: _Scan, claim: Claim) -> bool:
+    """May we signal the leader, or each of its survivors?"""
+    asked = {claim.leader.pid} if claim.leader is not None else claim.members
+    found = [effects.identify(pid) for pid in asked - scan.own]
+    return all(effects.permitted(identity) for identity in found if identity is not None)
 
 
 def _without_asking(name: str, claim: Claim, record: Record, boot_id: str) -> Health | None:
@@ -254,7 +271,7 @@ def _without_asking(name: str, claim: Claim, record: Record, boot_id: str) -> He
 
 
 def _to_be_asked(view: ModelView, listeners: tuple[Listener, ...]) -> bool:
-    if view.checked is None or view.ownership in (Ownership.FOREIGN, Ownership.SURVIVORS):
+    if view.checked is None:
         return False
     if view.ownership in (Ownership.OWNED, Ownership.LEGACY) and view.health is not None:
         return False

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
-from lumbridge_compute.core.plan_scene import (
+from lumbridge_compute.core.plan_resume import (
     next_resume_failures,
     plan_fallback,
     plan_next_resume,

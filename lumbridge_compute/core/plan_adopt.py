@@ -68,6 +68,15 @@ def _member_refusals(name: str, world: World, own_pids: frozenset[int]) -> Itera
         yield Refusal("no-process", name, f"cannot adopt {name!r}: {said}", pid_hint)
         return
     pid = view.identity.pid
+    if view.replaced is not None and view.replaced.members:
+        ours = ", ".join(str(each) for each in sorted(view.replaced.members))
+        yield Refusal(
+            "still-owned",
+            name,
+            f"cannot adopt pid {pid} as {name!r}: its recorded process is ours and still alive "
+            f"(pid {ours})",
+            "stop that one first, with `lumbridge-compute scene deactivate`",
+        )
     if view.ownership in (Ownership.GONE, Ownership.SURVIVORS, Ownership.NONE):
         yield Refusal("no-process", name, f"cannot adopt {name!r}: pid {pid} has ended", pid_hint)
     elif pid == 1 or pid in own_pids:

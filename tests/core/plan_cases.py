@@ -44,10 +44,9 @@ import yaml
 
 from lumbridge_compute.core.plan import AdoptPlan, Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_adopt import plan_adopt
+from lumbridge_compute.core.plan_resume import plan_fallback, plan_next_resume
 from lumbridge_compute.core.plan_scene import (
     plan_activate,
-    plan_fallback,
-    plan_next_resume,
     plan_restore,
     plan_stop_all,
 )

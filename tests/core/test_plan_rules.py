@@ -13,10 +13,9 @@ from lumbridge_compute.core.health import EXACT, Health, HealthName
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process
 from lumbridge_compute.core.plan import AdoptPlan, Keep, Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_adopt import plan_adopt
+from lumbridge_compute.core.plan_resume import plan_fallback, plan_next_resume
 from lumbridge_compute.core.plan_scene import (
     plan_activate,
-    plan_fallback,
-    plan_next_resume,
     plan_restore,
     plan_stop_all,
 )

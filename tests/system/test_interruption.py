@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,10 @@ def loading(node: SystemNode, name: str) -> bool:
         return node.pids().get(name) in node.processes()
     except FileNotFoundError:
         return False
+
+
+def gone(node: SystemNode, pids: set[int]) -> bool:
+    return not pids & node.servers()
 
 
 @pytest.fixture
@@ -90,8 +95,7 @@ def test_a_killed_command_leaves_neither_orphan_nor_double(pair: SystemNode) -> 
             command.kill()
         command.communicate()
         recorded = set(pair.pids().values())
-        unrecorded = pair.servers() - recorded
-        until(lambda seen=unrecorded: not (seen & pair.servers()), "what waits at its gate ends")
+        until(partial(gone, pair, pair.servers() - recorded), "what waits at its gate ends")
         pair.ok("scene", "resume")
         pids = pair.pids()
         assert pair.servers() == set(pids.values())
