@@ -13,7 +13,7 @@ from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
 from lumbridge_compute.core.values import replace
 from lumbridge_compute.core.world import Listener, Memory
-from lumbridge_compute.effects import Effects, Holder
+from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder
 from lumbridge_compute.errors import OperatorError, Refused
 from lumbridge_compute.host import files, lock, pidfd, procfs, sockets, systemd
 from lumbridge_compute.host.programs import find_start_faults
@@ -122,8 +122,12 @@ class HostEffects:
     async def names(self) -> tuple[str, ...]:
         return await self._in_folder(lambda folder: tuple(sorted(os.listdir(folder))), make=True)
 
-    async def append(self, name: str, line: bytes) -> None:
-        await self._in_folder(lambda folder: files.append(folder, name, line), make=True)
+    async def append_history(self, line: bytes) -> None:
+        """One more line; the oldest leave when there are too many.  Raises OSError."""
+        from lumbridge_compute.store import history
+
+        path = os.path.join(self._private, HISTORY_FILE)
+        await _in_thread(lambda: history.append_history(path, line))
 
     async def trim_log(self, model: str) -> None:
         from lumbridge_compute.store import model_log

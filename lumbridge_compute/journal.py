@@ -8,11 +8,10 @@ from collections.abc import Callable
 import trio
 
 from lumbridge_compute.core.state import NodeState
-from lumbridge_compute.effects import Effects
+from lumbridge_compute.effects import STATE_FILE, Effects
 from lumbridge_compute.errors import BadInput, Refused
 from lumbridge_compute.store.state_file import parse_state, render_state
 
-STATE_FILE = "state.yaml"
 _TEMPORARY = ".tmp"
 
 

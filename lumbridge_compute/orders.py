@@ -19,7 +19,7 @@ from lumbridge_compute.core.plan_scene import plan_activate, plan_stop_all
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState, adopt, without_records
 from lumbridge_compute.core.units import render_seconds
-from lumbridge_compute.effects import Effects, Holder, NodeLock
+from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, NodeLock
 from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refused
 from lumbridge_compute.interruption import Interrupted, Interruption
 from lumbridge_compute.journal import Journal
@@ -35,7 +35,6 @@ from lumbridge_compute.store.history import (
 )
 from lumbridge_compute.transaction import Transaction
 
-HISTORY_FILE = "history.jsonl"
 _LOCK_POLL_S = 0.1
 _WORTH_A_LINE = frozenset({Exit.FAILED_SAFELY, Exit.DEGRADED, Exit.INTERRUPTED})
 _WORDS = {
@@ -145,7 +144,7 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
     journal = Journal(node.effects)
     await journal.load()
     registry = node.read_registry()
-    costs = measured(parse_history(await node.effects.read(HISTORY_FILE) or b""))
+    costs = measured(await _history(node.effects))
     steps = Steps(node.effects, node.site, journal, node.emit)
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
@@ -157,6 +156,13 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
             if cost.memory_bytes is not None:
                 transaction.footprints[name] = cost.memory_bytes
     return transaction
+
+
+async def _history(effects: Effects) -> tuple[HistoryEntry, ...]:
+    """The past is a help, and never a reason to stop."""
+    with contextlib.suppress(OSError, OperatorError):
+        return parse_history(await effects.read(HISTORY_FILE) or b"")
+    return ()
 
 
 def _running_or_declared(registry: Registry, state: NodeState) -> dict[str, Model]:
@@ -263,8 +269,8 @@ async def _remember(
         for name in transaction.journal.state.processes:
             await effects.trim_log(name)
         if transaction.changed or outcome.exit in _WORTH_A_LINE:
-            await effects.append(
-                HISTORY_FILE, render_entry(_entry(transaction, order, outcome, duration_s))
+            await effects.append_history(
+                render_entry(_entry(transaction, order, outcome, duration_s))
             )
 
 

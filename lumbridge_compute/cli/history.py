@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from lumbridge_compute.cli.call import Call
-from lumbridge_compute.cli.node import HISTORY_FILE, private_path
+from lumbridge_compute.cli.node import private_path
 from lumbridge_compute.core.tables import render_table
 from lumbridge_compute.core.units import render_bytes, render_seconds
+from lumbridge_compute.effects import HISTORY_FILE
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.store.history import HistoryEntry, read_history
 

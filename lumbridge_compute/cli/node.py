@@ -12,6 +12,7 @@ from lumbridge_compute.core.report import AgentView, GatewayView, Holder, NodeSt
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.core.world import World
+from lumbridge_compute.effects import HISTORY_FILE, STATE_FILE
 from lumbridge_compute.errors import OperatorError
 from lumbridge_compute.host.files import PRIVATE_FOLDER, open_private_folder
 from lumbridge_compute.host.lock import LOCK_NAME, read_lock_holder
@@ -20,9 +21,7 @@ from lumbridge_compute.observe import Site, look, observe
 from lumbridge_compute.store.registry_file import read_registry
 from lumbridge_compute.store.state_file import parse_state
 
-STATE_FILE = "state.yaml"
 AGENT_LOCK = "agent.lock"
-HISTORY_FILE = "history.jsonl"
 _LOOKS = 3
 """How often a node that changes under the look is looked at."""
 

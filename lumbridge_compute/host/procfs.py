@@ -9,6 +9,7 @@ Source: proc(5), proc_pid_stat(5), proc_pid_environ(5), proc_pid_cgroup(5), proc
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator
 
 from lumbridge_compute.core.identity import Process
@@ -17,6 +18,8 @@ from lumbridge_compute.core.world import Memory
 
 PROC = "/proc"
 _CHUNK_BYTES = 65536
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_EXEC_S = 0.05
 
 
 def read_file(path: str) -> bytes | None:
@@ -130,7 +133,8 @@ def read_carriers(tokens: Collection[str], proc: str = PROC) -> dict[str, frozen
     entries = {token: f"\0{TOKEN_VARIABLE}={token}\0".encode() for token in tokens}
     found: dict[str, set[int]] = {token: set() for token in tokens}
     variable = TOKEN_VARIABLE.encode()
-    for pid, data in _read_each("environ", proc) if entries else ():
+    for pid in read_pids(proc) if entries else ():
+        data = read_environment(pid, proc)
         if variable not in data:
             continue
         framed = b"\0" + data + b"\0"
@@ -138,6 +142,35 @@ def read_carriers(tokens: Collection[str], proc: str = PROC) -> dict[str, frozen
             if entry in framed:
                 found[token].add(pid)
     return {token: frozenset(pids) for token, pids in found.items()}
+
+
+def read_environment(pid: int, proc: str = PROC) -> bytes:
+    """The environment of `pid`, each entry ended by a NUL; empty where there is none to be read.
+
+    Waits, for a blink, for a process that is just in the middle of an exec: it has none then.
+    """
+    path = f"{proc}/{pid}/environ"
+    data = read_file(path)
+    if data == b"" and _is_in_exec(pid, proc):
+        end = time.monotonic() + _EXEC_S
+        while not data and _is_in_exec(pid, proc) and time.monotonic() < end:
+            os.sched_yield()
+            data = read_file(path)
+        data = data or read_file(path)
+    return data or b""
+
+
+def _is_in_exec(pid: int, proc: str) -> bool:
+    """True for a living process whose memory is new and still without an environment.
+
+    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h) and field
+    51 (env_end); the kernel's fs/binfmt_elf.c sets the latter last.
+    """
+    data = read_file(f"{proc}/{pid}/stat")
+    fields = data.rpartition(b")")[2].split() if data else []
+    if len(fields) < 50 or fields[0] in (b"Z", b"X"):
+        return False
+    return not int(fields[6]) & _KERNEL_THREAD and int(fields[48]) == 0
 
 
 def read_cgroup(pid: int, proc: str = PROC) -> str | None:

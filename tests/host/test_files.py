@@ -177,29 +177,6 @@ def test_create_touches_nothing_that_is_there(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_lines_are_appended_whole_and_never_through_a_link(tmp_path: Path) -> None:
-    make_private_folder(str(tmp_path))
-    (tmp_path / ".kuda" / "link").symlink_to("../elsewhere")
-    with open_private_folder(str(tmp_path)) as folder:
-        files.append(folder, "history.jsonl", b"one")
-        files.append(folder, "history.jsonl", b"two\n")
-        with pytest.raises(OSError, match="symbolic links"):
-            files.append(folder, "link", b"x")
-    path = tmp_path / ".kuda" / "history.jsonl"
-    assert path.read_text() == "one\ntwo\n"
-    assert path.stat().st_mode & 0o7777 == 0o600
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_line_that_a_crash_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
-    make_private_folder(str(tmp_path))
-    path = tmp_path / ".kuda" / "history.jsonl"
-    path.write_bytes(b'{"whole": 1}\n{"cut')
-    with open_private_folder(str(tmp_path)) as folder:
-        files.append(folder, "history.jsonl", b"{}")
-    assert path.read_bytes() == b'{"whole": 1}\n{"cut\n{}\n'
-
-
 def test_a_link_in_place_of_the_folder_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".kuda").symlink_to("elsewhere")

@@ -53,7 +53,7 @@ async def test_the_write_protocol_replaces_a_file(effects: HostEffects, tmp_path
         await effects.rename("new", "state.yaml")
         await effects.fsync_folder()
         assert await effects.read("state.yaml") == data
-    await effects.append("history.jsonl", b"{}")
+    await effects.append_history(b"{}\n")
     assert await effects.names() == ("history.jsonl", "state.yaml")
     await effects.remove("state.yaml")
     assert await effects.names() == ("history.jsonl",)
