@@ -21,6 +21,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.count = 0
+        self.leaving = False
         self._forward: trio.CancelScope | None = None
         self._back: trio.CancelScope | None = None
 
@@ -30,6 +31,12 @@ class Interruption:
             self._forward.cancel()
         if self._back is not None and self.count > 1:
             self._back.cancel()
+
+    def leave(self) -> None:
+        """End it at once with everything as it is, recorded: no way back."""
+        self.leaving = True
+        self.interrupt()
+        self.interrupt()
 
     @contextmanager
     def forward(self) -> Iterator[trio.CancelScope]:
@@ -42,12 +49,15 @@ class Interruption:
         self._forward = None
 
     @contextmanager
-    def way_back(self, limit_s: float) -> Iterator[trio.CancelScope]:
+    def way_back(
+        self, limit_s: float, *, even_when_left: bool = False
+    ) -> Iterator[trio.CancelScope]:
         """Bounds the rollback: shielded from every cancellation but the second interrupt and its
-        own deadline, `limit_s` seconds from now."""
+        own deadline, `limit_s` seconds from now.  `even_when_left`: by the deadline alone."""
         with trio.CancelScope(deadline=trio.current_time() + limit_s, shield=True) as scope:
-            self._back = scope
-            if self.count > 1:
-                scope.cancel()
+            if not even_when_left:
+                self._back = scope
+                if self.count > 1:
+                    scope.cancel()
             yield scope
         self._back = None

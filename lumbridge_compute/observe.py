@@ -87,6 +87,7 @@ def look(
         listeners=listeners,
         memory=effects.memory(),
         unstartable=_unstartable(effects, registry, site),
+        boot_id=scan.boot_id,
     )
     return Sighting(world, tuple(name for name in names if _to_be_asked(views[name], listeners)))
 

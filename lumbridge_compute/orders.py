@@ -15,6 +15,7 @@ from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.nearest import nearest
 from lumbridge_compute.core.plan import Refusals
 from lumbridge_compute.core.plan_adopt import plan_adopt
+from lumbridge_compute.core.plan_resume import ResumeMode
 from lumbridge_compute.core.plan_scene import plan_activate, plan_stop_all
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState, adopt, without_records
@@ -33,6 +34,7 @@ from lumbridge_compute.store.history import (
     parse_history,
     render_entry,
 )
+from lumbridge_compute.surroundings import Nothing, Surroundings
 from lumbridge_compute.transaction import Transaction
 
 _LOCK_POLL_S = 0.1
@@ -60,14 +62,24 @@ class Command(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One mutating command.  `name` is its Scene (activate, adopt) or model (forget)."""
+    """One mutating command.  `name` is its Scene (activate, adopt) or model (forget).
+
+    `by_agent`: the agent's own resume, which leaves alone what an operator's would retry.
+    """
 
     command: Command
     name: str | None = None
     dry_run: bool = False
     wait: bool = False
     force: bool = False
+    by_agent: bool = False
     pids: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def resume_mode(self) -> ResumeMode:
+        if self.by_agent:
+            return ResumeMode.AGENT
+        return ResumeMode.FORCED if self.force else ResumeMode.OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,7 @@ class Node:
     read_registry: Callable[[], Registry]
     emit: Callable[[Event], None]
     floor_bytes: int | None = None
+    surroundings: Surroundings = field(default_factory=Nothing)
 
 
 async def run_order(node: Node, order: Order, interruption: Interruption) -> Outcome:
@@ -95,6 +108,7 @@ async def run_order(node: Node, order: Order, interruption: Interruption) -> Out
             return await _answer(node, order, interruption)
         finally:
             lock.release()
+            node.surroundings.release()
     except Interrupted:
         return Outcome(
             Exit.INTERRUPTED, order.name, error="interrupted before anything was changed"
@@ -145,7 +159,7 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
     await journal.load()
     registry = node.read_registry()
     costs = measured(await _history(node.effects))
-    steps = Steps(node.effects, node.site, journal, node.emit)
+    steps = Steps(node.effects, node.site, journal, node.emit, node.surroundings)
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
         node.effects, node.site, registry, journal, steps, interruption, node.emit, floor or 0
@@ -203,8 +217,8 @@ async def _activate(transaction: Transaction, order: Order) -> Outcome:
 async def _resume(transaction: Transaction, order: Order) -> Outcome:
     if order.dry_run:
         now = await transaction.snapshot()
-        return planned(plan_as_resumed(transaction, now, force=order.force), now)
-    return await resume(transaction, force=order.force)
+        return planned(plan_as_resumed(transaction, now, order.resume_mode), now)
+    return await resume(transaction, order.resume_mode)
 
 
 async def _deactivate(transaction: Transaction, order: Order) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_resume import (
+    ResumeMode,
     next_resume_failures,
     plan_fallback,
     plan_next_resume,
@@ -16,14 +17,21 @@ from lumbridge_compute.interruption import Interrupted
 from lumbridge_compute.transaction import Failure, Previous, Transaction, render_reasons
 
 _BLOCKS_EVERY_SCENE = frozenset(
-    {"legacy-record", "foreign-record", "not-permitted", "inside-model", "needs-operator"}
+    {
+        "legacy-record",
+        "foreign-record",
+        "not-permitted",
+        "inside-model",
+        "needs-operator",
+        "floor-latch",
+    }
 )
 
 
-async def resume(transaction: Transaction, *, force: bool) -> Outcome:
+async def resume(transaction: Transaction, mode: ResumeMode) -> Outcome:
     """One resume, from snapshot to answer.  Raises Interrupted before the first change."""
     now = await transaction.snapshot()
-    plan = plan_next_resume(now, force=force, floor_bytes=transaction.floor_bytes)
+    plan = plan_next_resume(now, mode, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
         return await _resume_refused(transaction, plan, now)
     transaction.emit(Event(EventKind.PLANNED, detail=plan.scene, plan=plan))
@@ -32,9 +40,9 @@ async def resume(transaction: Transaction, *, force: bool) -> Outcome:
     return await _resume_scene(transaction, plan, now)
 
 
-def plan_as_resumed(transaction: Transaction, now: Snapshot, *, force: bool) -> Plan | Refusals:
+def plan_as_resumed(transaction: Transaction, now: Snapshot, mode: ResumeMode) -> Plan | Refusals:
     """The very plan that `resume` would begin with."""
-    plan = plan_next_resume(now, force=force, floor_bytes=transaction.floor_bytes)
+    plan = plan_next_resume(now, mode, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Plan) or _blocks(plan):
         return plan
     fallback = plan_fallback(now, floor_bytes=transaction.floor_bytes)
@@ -61,8 +69,7 @@ async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> 
     state, scene = now.state, plan.scene
     previous = transaction.previous(now)
     if plan.settled:
-        consistent = state.active_scene == state.desired_scene == scene
-        if not consistent or state.transition_scene is not None:
+        if state.active_scene != scene or state.transition_scene is not None:
             await transaction.commit(plan, previous)
         return await transaction.done(plan)
     counted = scene == state.desired_scene and scene is not None
@@ -94,7 +101,7 @@ async def _after_failure(transaction: Transaction, failed: str | None, failure: 
         return await _interrupted(transaction, failure.cause)
     if failed != now.state.desired_scene and now.state.desired_scene is not None:
         # An interrupted transition fell apart during its last check: what is desired comes next.
-        return await resume(transaction, force=True)
+        return await resume(transaction, ResumeMode.FORCED)
     plan = plan_fallback(now, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
         return await transaction.give_up(failure.cause)

@@ -20,6 +20,7 @@ from lumbridge_compute.effects import Effects, ProcessHandle
 from lumbridge_compute.journal import Journal
 from lumbridge_compute.observe import Site, check
 from lumbridge_compute.stopping import StopFailed, Stopper
+from lumbridge_compute.surroundings import Nothing, Surroundings
 
 _LOG_TAIL_LINES = 5
 
@@ -51,6 +52,7 @@ class Steps:
     site: Site
     journal: Journal
     emit: Callable[[Event], None]
+    surroundings: Surroundings = field(default_factory=Nothing)
     expected_s: dict[str, float] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     _handles: dict[str, ProcessHandle] = field(default_factory=dict)
@@ -61,6 +63,9 @@ class Steps:
 
         Raises StepFailed, and OSError when the state could not be written.
         """
+        if plan.changes_processes:
+            await self.surroundings.hold(plan.ports)
+            await self.surroundings.drain(plan.ports)
         before = self._available()
         await self.stop(plan.stop)
         if plan.stop and plan.start and before is not None:
@@ -79,6 +84,8 @@ class Steps:
         """
         stoppers = [Stopper(self.effects, self.site, step) for step in steps]
         self._stoppers += stoppers
+        for stopper in stoppers:
+            await self.surroundings.unguard(stopper.model)
         for stopper in stoppers:
             self.emit(Event(EventKind.STOPPING, stopper.model))
             if not stopper.has_command:
@@ -189,6 +196,7 @@ class Steps:
         record = Bound(gated.handle.identity, model, token, scope, self.effects.timestamp())
         try:
             await self.journal.update(lambda state: with_record(state, model.name, record))
+            await self.surroundings.guard(model.name, gated.handle)
             gated.release()
         except OSError as error:
             gated.abandon()
@@ -249,6 +257,8 @@ class Steps:
 
     async def _death(self, model: Model, handle: ProcessHandle) -> Health:
         cause = handle.exit_cause() or "ended, cause not known"
+        if (by_floor := self.surroundings.stopped_by_floor().get(model.name)) is not None:
+            return Health(HealthName.DEAD, by_floor)
         tail = await self.effects.log_tail(model.name, _LOG_TAIL_LINES)
         said = f"; its log ends: {' | '.join(tail)}" if tail else "; its log is empty"
         return Health(HealthName.DEAD, f"its process has ended ({cause}){said}")

@@ -22,6 +22,7 @@ from lumbridge_compute.observe import Site, look, observe
 from lumbridge_compute.steps import StepFailed, Steps, with_todays_definitions
 
 _WAY_BACK_SPARE_S = 60.0
+_LEAVING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class Transaction:
         """
         if failure.uncommitted:
             return await self._uncommitted(failure.cause)
+        if self.interruption.leaving:
+            return await self._leave(previous)
         self.emit(Event(EventKind.ROLLING_BACK, detail=failure.cause))
         with self.interruption.way_back(self._way_back_limit_s(previous.definitions)):
             return await self._way_back(previous, failure)
@@ -224,6 +227,7 @@ class Transaction:
         failure = Failure("interrupted", interrupted=True)
         with self.interruption.forward():
             try:
+                self._refuse_what_the_floor_stopped(plan)
                 await self.journal.update(begin)
                 await self.steps.carry_out(plan)
                 if plan.scene is not None:
@@ -263,6 +267,7 @@ class Transaction:
             plan = plan_restore(now, previous.scene, previous.definitions)
             if isinstance(plan, Refusals):
                 raise StepFailed(render_reasons(plan))
+            self._refuse_what_the_floor_stopped(plan)
             await self.steps.carry_out(plan)
             await self.journal.update(lambda state: _put_back(state, previous, plan, cause))
         except StepFailed as error:
@@ -277,6 +282,12 @@ class Transaction:
             hint="see `lumbridge-compute logs MODEL` for what the model said",
             world=await self.seen(model.name for model in plan.target),
         )
+
+    def _refuse_what_the_floor_stopped(self, plan: Plan) -> None:
+        stopped = self.steps.surroundings.stopped_by_floor()
+        for step in plan.start:
+            if step.model in stopped:
+                raise StepFailed(f"it would start {step.model!r} again, and {stopped[step.model]}")
 
     async def _give_up(self, cause: str, *, interrupted: bool = False) -> Outcome:
         try:
@@ -309,6 +320,13 @@ class Transaction:
             hint="make room on the disk, then run `lumbridge-compute scene resume`",
             world=await self.seen(),
         )
+
+    async def _leave(self, previous: Previous) -> Outcome:
+        """Stay as it is, recorded: the next resume waits for what is still loading.  An attempt
+        that was not given its time is no failed one."""
+        with self.interruption.way_back(_LEAVING_S, even_when_left=True):
+            await self._record(lambda state: writes.with_resume_failures(state, previous.failures))
+        return self._left_unfinished("left before it was finished")
 
     def _left_unfinished(self, cause: str) -> Outcome:
         return Outcome(

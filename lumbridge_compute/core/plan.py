@@ -111,6 +111,12 @@ class Plan:
         return bool(self.stop or self.start)
 
     @property
+    def ports(self) -> frozenset[int]:
+        """The ports of what it stops, starts or restarts: whose clients it concerns."""
+        stopped = (step.record.definition.port for step in self.stop)
+        return frozenset((*stopped, *(step.definition.port for step in self.start)))
+
+    @property
     def settled(self) -> bool:
         """True when every process that the plan wants serves already."""
         return not self.changes_processes and not any(kept.loading for kept in self.keep)

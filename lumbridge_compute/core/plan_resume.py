@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import enum
+
 from lumbridge_compute.core.digest import digest
 from lumbridge_compute.core.plan import Plan, Refusal, Refusals, Snapshot
 from lumbridge_compute.core.plan_scene import plan_resume, plan_stop_all
 from lumbridge_compute.core.state import MOST_RESUME_FAILURES, ResumeFailures
 
 
-def plan_next_resume(now: Snapshot, *, force: bool, floor_bytes: int = 0) -> Plan | Refusals:
+class ResumeMode(enum.StrEnum):
+    """Who resumes: an operator, one who insists (--force), or the agent by itself, which neither
+    tears down a healthy Scene for one that failed before nor restarts what the floor stopped."""
+
+    OPERATOR = "operator"
+    FORCED = "forced"
+    AGENT = "agent"
+
+
+def plan_next_resume(now: Snapshot, mode: ResumeMode, *, floor_bytes: int = 0) -> Plan | Refusals:
     """What a resume tries first: an interrupted transition that is whole, else the desired Scene,
     else nothing at all."""
     state = now.state
@@ -17,11 +28,17 @@ def plan_next_resume(now: Snapshot, *, force: bool, floor_bytes: int = 0) -> Pla
         return plan_stop_all(now, "resume")
     if scene not in now.registry.scenes:
         return Refusals(scene, (_unknown_scene(scene),))
+    if mode is ResumeMode.AGENT and _failed_before(now, scene):
+        active = now.state.active_scene
+        if active is not None and active in now.registry.scenes and scene_whole(now, active):
+            return plan_resume(now, active, floor_bytes=floor_bytes)
     plan = plan_resume(now, scene, floor_bytes=floor_bytes)
-    settled = isinstance(plan, Plan) and plan.settled
-    if not settled and not force and (reason := _given_up(now, scene)) is not None:
-        return Refusals(scene, (reason,))
-    return plan
+    if (isinstance(plan, Plan) and plan.settled) or mode is ResumeMode.FORCED:
+        return plan
+    reason = _given_up(now, scene)
+    if reason is None and mode is ResumeMode.AGENT:
+        reason = _latched(now, scene)
+    return plan if reason is None else Refusals(scene, (reason,))
 
 
 def plan_fallback(now: Snapshot, *, floor_bytes: int = 0) -> Plan | Refusals:
@@ -49,7 +66,30 @@ def transition_whole(now: Snapshot) -> bool:
     scene = now.state.transition_scene
     if scene is None or now.state.last_error is not None or scene not in now.registry.scenes:
         return False
+    return scene_whole(now, scene)
+
+
+def scene_whole(now: Snapshot, scene: str) -> bool:
+    """True when every model of the declared `scene` is owned and exactly healthy."""
     return all(now.world.view(name).exact for name in now.registry.scenes[scene].models)
+
+
+def _failed_before(now: Snapshot, scene: str) -> bool:
+    """Did the last resume of this very definition end elsewhere?"""
+    past, again = now.state.resume_failures, next_resume_failures(now, scene)
+    return past is not None and (past.scene, past.definition) == (again.scene, again.definition)
+
+
+def _latched(now: Snapshot, scene: str) -> Refusal | None:
+    latch = now.state.floor_latch
+    if latch is None or latch.boot_id != now.world.boot_id:
+        return None
+    return Refusal(
+        "floor-latch",
+        None,
+        f"does not resume {scene!r} by itself: the memory floor stopped a model of it in this boot",
+        "make room, then run `lumbridge-compute scene resume`",
+    )
 
 
 def _given_up(now: Snapshot, scene: str) -> Refusal | None:

@@ -81,6 +81,7 @@ class World:
     memory: Memory | None = None
     unstartable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     footprints: Mapping[str, int] = field(default_factory=dict)
+    boot_id: str = ""
 
     def view(self, name: str) -> ModelView:
         return self.models.get(name) or ModelView(name)

@@ -13,8 +13,8 @@
                 HOLDER is a model, `stranger`, `hidden` (the kernel shows no process), or several
                 joined by "+" that hold one socket; left out, each model that answers holds its
                 port; available, footprints: {MODEL: SIZE}, unstartable: {MODEL: REASON}
-    order:      activate SCENE | resume [--force] | fallback | restore SCENE | deactivate |
-                adopt SCENE [--pid MODEL=PID]...
+    order:      activate SCENE | resume [--force | by agent] | fallback | restore SCENE |
+                deactivate | adopt SCENE [--pid MODEL=PID]...
     floor:      SIZE; 0 when left out
     ran_with:   {MODEL: what differed} for restore: the definitions that ran before
     own_pids:   for adopt: this command and its parents
@@ -44,7 +44,7 @@ import yaml
 
 from lumbridge_compute.core.plan import AdoptPlan, Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_adopt import plan_adopt
-from lumbridge_compute.core.plan_resume import plan_fallback, plan_next_resume
+from lumbridge_compute.core.plan_resume import ResumeMode, plan_fallback, plan_next_resume
 from lumbridge_compute.core.plan_scene import (
     plan_activate,
     plan_restore,
@@ -71,6 +71,12 @@ from tests.core.case_values import (
 CASES = Path(__file__).parent / "cases"
 
 _Planner = Callable[[], Plan | AdoptPlan | Refusals]
+
+_MODES = {
+    (): ResumeMode.OPERATOR,
+    ("--force",): ResumeMode.FORCED,
+    ("by", "agent"): ResumeMode.AGENT,
+}
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,8 @@ def _planner(fields: Fields, now: Snapshot) -> _Planner:
     match words:
         case ["activate", scene]:
             return partial(plan_activate, now, scene, floor_bytes=floor_bytes)
-        case ["resume", *option] if option in ([], ["--force"]):
-            return partial(plan_next_resume, now, force=bool(option), floor_bytes=floor_bytes)
+        case ["resume", *option] if option in ([], ["--force"], ["by", "agent"]):
+            return partial(plan_next_resume, now, _MODES[tuple(option)], floor_bytes=floor_bytes)
         case ["fallback"]:
             return partial(plan_fallback, now, floor_bytes=floor_bytes)
         case ["restore", scene]:

@@ -13,7 +13,7 @@ from lumbridge_compute.core.health import EXACT, Health, HealthName
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process
 from lumbridge_compute.core.plan import AdoptPlan, Keep, Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_adopt import plan_adopt
-from lumbridge_compute.core.plan_resume import plan_fallback, plan_next_resume
+from lumbridge_compute.core.plan_resume import ResumeMode, plan_fallback, plan_next_resume
 from lumbridge_compute.core.plan_scene import (
     plan_activate,
     plan_restore,
@@ -173,8 +173,8 @@ def recorded_definitions(now: Snapshot) -> tuple[Model, ...]:
 
 ORDERS: dict[str, Callable[[Snapshot], Planned]] = {
     "activate": lambda now: plan_activate(now, "one", floor_bytes=2),
-    "resume": lambda now: plan_next_resume(now, force=False, floor_bytes=2),
-    "resume --force": lambda now: plan_next_resume(now, force=True),
+    "resume": lambda now: plan_next_resume(now, ResumeMode.OPERATOR, floor_bytes=2),
+    "resume --force": lambda now: plan_next_resume(now, ResumeMode.FORCED),
     "fallback": plan_fallback,
     "restore": lambda now: plan_restore(now, "one", recorded_definitions(now)),
     "deactivate": lambda now: plan_stop_all(now, "deactivate"),
@@ -307,7 +307,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_resume(now: Snapshot) -> 
         if not isinstance(found, Plan) or name == "restore":
             continue
         then = carried_out(now, found)
-        again = plan_next_resume(then, force=False, floor_bytes=1 << 60)
+        again = plan_next_resume(then, ResumeMode.OPERATOR, floor_bytes=1 << 60)
         assert isinstance(again, Plan)
         assert again.settled
         assert again.scene == found.scene
