@@ -15,7 +15,7 @@ from typing import Protocol
 from lumbridge_compute.gateway.pipes import PipePool
 
 COPY_BYTES = 64 * 1024
-_EVENTS_A_RUN = 256
+_EVENTS_A_TURN = 256
 
 
 class Handler(Protocol):
@@ -78,18 +78,19 @@ class Engine:
         """The epoll descriptor: readable when a socket has events."""
         return self._epoll.fileno()
 
-    def run_once(self) -> float | None:
+    def run_once(self, wait_s: float = 0.0) -> float | None:
         """One turn: the events that are there, then what was put off, then the timers.
 
         Bulk comes after the events, so that a token never waits behind more than one turn of it.
+        Where there is nothing at all to do, up to `wait_s` is waited for an event.
 
         Returns:
             When to call again even if nothing is readable: `now` or earlier when there is or may
             be more to do at once, None when there is nothing to wait for but events.
         """
-        self.refresh()
         works, self._put_off = self._put_off, []
-        events = self._epoll.poll(0, _EVENTS_A_RUN)
+        events = self._epoll.poll(0 if works else wait_s, _EVENTS_A_TURN)
+        self.refresh()
         handlers = self._handlers
         for descriptor, mask in events:
             # None: closed by an event before it in this turn.

@@ -46,6 +46,11 @@ class Gateway:
         self._total = self._refused = self._reset = 0
         self._acceptor = Acceptor(engine, listener, self._accepted)
 
+    def declare(self, spec: GatewaySpec) -> None:
+        """Take new clients by `spec`, whose addresses are the same as before."""
+        self.spec = spec
+        self._allowed = AllowList(spec.allow)
+
     def status(self) -> GatewayStatus:
         """What there is now, and what there was since the start."""
         relaying = "expecting" if self._expecting else "relaying"

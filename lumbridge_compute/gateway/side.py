@@ -56,6 +56,24 @@ class Joined(Protocol):
         """Close both sides in order: each has ended and all bytes are on their way."""
 
 
+class _Nothing:
+    """What a closed side belongs to, so that nothing holds it in memory."""
+
+    relaying = False
+
+    def before_relaying(self, side: Side, mask: int) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+
+_NOTHING = _Nothing()
+
+
 class Side:
     """A socket, and the flow that comes out of it.  One that is closed moves nothing.
 
@@ -94,7 +112,7 @@ class Side:
         self.descriptor = sock.fileno()
         self.connection = connection
         self.meter = meter
-        self.peer = self
+        self.peer: Side | None = None
         self.readable = self.insist = self.writable = False
         self.ended = self.broken = self.queued = False
         self.full_reads = 0
@@ -118,7 +136,8 @@ class Side:
             return
         if mask & EPOLLOUT and not self.writable:
             self.writable = True
-            self.peer.pump()
+            if self.peer is not None:
+                self.peer.pump()
         if mask & ARRIVED and not self.ended:
             self.note_arrival(mask)
             self.pump()
@@ -165,6 +184,8 @@ class Side:
         self.readable = self.writable = False
         self.ended = True
         self.tail = None
+        self.peer = None
+        self.connection = _NOTHING
         if self.pipe is not None:
             if self.piped_bytes:
                 self.engine.pipes.discard(self.pipe)
@@ -178,19 +199,20 @@ class Side:
 
         Nothing is read while something waits for the peer: that is the whole back-pressure.
         """
-        if not self.peer.writable:
+        peer = self.peer
+        if peer is None or not peer.writable:
             return False
         if self.piped_bytes:
-            return self._empty_pipe()
+            return self._empty_pipe(peer)
         if self.tail is not None:
-            return self._send(self.tail)
+            return self._send(peer, self.tail)
         if not self.readable:
             return False
         if self.full_reads < _FULL_READS_TO_SPLICE:
-            return self._copy()
-        return self._splice()
+            return self._copy(peer)
+        return self._splice(peer)
 
-    def _copy(self) -> bool:
+    def _copy(self, peer: Side) -> bool:
         """Small reads, and the first of large ones, through the engine's one buffer."""
         buffer = self.engine.buffer
         try:
@@ -201,7 +223,7 @@ class Side:
             self.connection.reset()
             return False
         if not count:
-            return self._end()
+            return self._end(peer)
         self.spoke_at = self.engine.now
         self.meter.total_bytes += count
         if count == COPY_BYTES:
@@ -209,32 +231,32 @@ class Side:
         else:
             self.full_reads = 0
             self.readable = self.insist
-        return self._send(buffer[:count]) and self.readable
+        return self._send(peer, buffer[:count]) and self.readable
 
-    def _send(self, data: bytes | memoryview) -> bool:
+    def _send(self, peer: Side, data: bytes | memoryview) -> bool:
         """Pass `data` on; what the peer does not take waits as `tail`."""
         try:
-            sent = self.peer.sock.send(data)
+            sent = peer.sock.send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.peer.break_off()
+            peer.break_off()
             return False
         if sent == len(data):
             self.tail = None
             return True
         self.tail = bytes(data[sent:])
-        self.peer.writable = False
+        peer.writable = False
         return False
 
-    def _splice(self) -> bool:
+    def _splice(self, peer: Side) -> bool:
         """Bulk: from socket to socket through a pipe, which is empty before it is filled.
 
         Into a pipe that has bytes, EAGAIN would not tell which of the two has to wait.
         """
         pipe = self.pipe or self.engine.pipes.take()
         if pipe is None:
-            return self._copy()
+            return self._copy(peer)
         self.pipe = pipe
         try:
             count = os.splice(self.descriptor, pipe.write_end, PIPE_BYTES, flags=_SPLICE_FLAGS)
@@ -250,20 +272,20 @@ class Side:
         self.spoke_at = self.engine.now
         self.meter.total_bytes += count
         self.piped_bytes = count
-        return self._empty_pipe()
+        return self._empty_pipe(peer)
 
-    def _empty_pipe(self) -> bool:
-        target = self.peer.descriptor
+    def _empty_pipe(self, peer: Side) -> bool:
+        target = peer.descriptor
         try:
             while self.piped_bytes and self.pipe is not None:
                 self.piped_bytes -= os.splice(
                     self.pipe.read_end, target, self.piped_bytes, flags=_SPLICE_FLAGS
                 )
         except BlockingIOError:
-            self.peer.writable = False
+            peer.writable = False
             return False
         except OSError:
-            self.peer.break_off()
+            peer.break_off()
             return False
         return True
 
@@ -280,18 +302,18 @@ class Side:
             self.engine.pipes.give_back(self.pipe)
             self.pipe = None
 
-    def _end(self) -> bool:
+    def _end(self, peer: Side) -> bool:
         """Pass the FIN on; all bytes before it are with the peer's kernel already."""
         if self.broken:
             return False
         self.ended = True
         self.readable = False
         self._give_back_pipe()
-        if self.peer.ended:
+        if peer.ended:
             self.connection.finish()
             return False
         try:
-            self.peer.sock.shutdown(socket.SHUT_WR)
+            peer.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.peer.break_off()
+            peer.break_off()
         return False
