@@ -25,6 +25,10 @@ class ProcessHandle(Protocol):
     @property
     def identity(self) -> Identity: ...
 
+    def fileno(self) -> int:
+        """The pidfd, which stays this handle's."""
+        ...
+
     def signal(self, number: int) -> bool:
         """Signal this process; False when it has ended."""
         ...

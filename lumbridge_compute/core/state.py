@@ -209,6 +209,11 @@ def with_resume_failures(state: NodeState, failures: ResumeFailures | None) -> N
     return replace(state, resume_failures=failures)
 
 
+def with_latch(state: NodeState, latch: FloorLatch) -> NodeState:
+    """The floor has stopped something: nothing starts it again by itself in this boot."""
+    return replace(state, floor_latch=latch)
+
+
 def one_line(text: str) -> str:
     """`text` folded to the single line that `last_error` holds, of bounded length."""
     line = " ".join(text.split())

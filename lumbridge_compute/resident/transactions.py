@@ -1,0 +1,194 @@
+"""The serial child: one order at a time, each in its own cancel scope."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import trio
+from trio_util import AsyncValue
+
+from lumbridge_compute.core.events import Event, Outcome
+from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.core.units import render_seconds
+from lumbridge_compute.effects import Holder
+from lumbridge_compute.errors import Exit, OperatorError
+from lumbridge_compute.host_effects import HostEffects
+from lumbridge_compute.interruption import Interruption
+from lumbridge_compute.journal import Journal
+from lumbridge_compute.orders import Node, Order, run_order
+from lumbridge_compute.resident.news import News
+
+LEAVE_S = 8.0
+"""How long a transaction may take to put things back once the agent has to leave."""
+
+_LOCK_POLL_S = 0.1
+_log = logging.getLogger(__name__)
+
+_Job = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The order under way: for which process, and since when on trio's clock."""
+
+    order: Order
+    client_pid: int | None
+    since_s: float
+
+    def __str__(self) -> str:
+        return f"{self.order.command} {self.order.name or ''}".strip()
+
+
+class Transactions:
+    """Takes orders and carries them out in turn.  `finished` counts those that have ended."""
+
+    def __init__(self, node: Node, news: News) -> None:
+        self.running: AsyncValue[Running | None] = AsyncValue(None)
+        self.finished = AsyncValue(0)
+        self.leaving = False
+        self._node = node
+        self._news = news
+        self._pending = 0
+        self._interruption = Interruption()
+        self._send, self._receive = trio.open_memory_channel[_Job](math.inf)
+
+    async def run(self) -> None:
+        """One job after another, until cancelled."""
+        async for job in self._receive:
+            await job()
+
+    async def carry_out(
+        self,
+        order: Order,
+        emit: Callable[[Event], None] = lambda _event: None,
+        client_pid: int | None = None,
+    ) -> Outcome:
+        """The answer to `order`; `emit` is told each step.
+
+        Cancelling this leaves the transaction alone: only `interrupt` ends it.
+        """
+        if order.dry_run:
+            return await run_order(self._node_for(order, emit, client_pid), order, Interruption())
+        if (refusal := self._refusal(order)) is not None:
+            return refusal
+        done = trio.Event()
+        outcomes: list[Outcome] = []
+
+        async def job() -> None:
+            try:
+                outcomes.append(await self._run_one(order, emit, client_pid))
+            finally:
+                self._pending -= 1
+                done.set()
+
+        self._pending += 1
+        self._send.send_nowait(job)
+        await done.wait()
+        return outcomes[0]
+
+    def interrupt(self) -> bool:
+        """Cancel the order under way, a second time: leave it at once.  False when there is none."""
+        if self.running.value is None:
+            return False
+        self._interruption.interrupt()
+        return True
+
+    async def leave(self) -> None:
+        """End what is under way so that the agent can go: an activation is put back as far as the
+        time allows, the agent's own resume is left where it is."""
+        self.leaving = True
+        running = self.running.value
+        if running is None:
+            return
+        if running.order.by_agent:
+            self._interruption.leave()
+        else:
+            self._interruption.interrupt()
+        with trio.move_on_after(LEAVE_S):
+            await self.running.wait_value(None)
+            return
+        self._interruption.leave()
+        await self.running.wait_value(None)
+
+    def record(self, change: Callable[[NodeState], NodeState]) -> None:
+        """Write `change` once no transaction is under way.  What can't be written is logged."""
+
+        async def job() -> None:
+            effects = self._node.effects
+            while isinstance(lock := effects.try_lock("agent"), Holder):
+                await trio.sleep(_LOCK_POLL_S)
+            try:
+                journal = Journal(effects)
+                await journal.load()
+                await journal.update(change)
+            finally:
+                lock.release()
+
+        async def logged() -> None:
+            try:
+                await job()
+            except (OSError, OperatorError) as error:
+                _log.error("cannot record what happened cause=%r", str(error))
+
+        self._send.send_nowait(logged)
+
+    async def _run_one(
+        self, order: Order, emit: Callable[[Event], None], client_pid: int | None
+    ) -> Outcome:
+        self._interruption = Interruption()
+        if self.leaving:
+            return _leaving(order)
+        self.running.value = Running(order, client_pid, trio.current_time())
+        _log.info("transaction begins order=%s client=%s", self.running.value, client_pid)
+        try:
+            node = self._node_for(order, emit, client_pid)
+            outcome = await run_order(node, order, self._interruption)
+            _log.info(
+                "transaction ends order=%s exit=%d error=%r",
+                self.running.value,
+                outcome.exit,
+                outcome.error,
+            )
+            return outcome
+        finally:
+            self.running.value = None
+            self.finished.value += 1
+
+    def _node_for(
+        self, order: Order, emit: Callable[[Event], None], client_pid: int | None
+    ) -> Node:
+        def tell(event: Event) -> None:
+            emit(event)
+            if not order.dry_run:
+                self._news.tell(event)
+
+        effects = HostEffects(self._node.site.root, client_pid=client_pid)
+        return replace(self._node, effects=effects, emit=tell)
+
+    def _refusal(self, order: Order) -> Outcome | None:
+        if self.leaving:
+            return _leaving(order)
+        running = self.running.value
+        if order.wait or not self._pending or running is None:
+            return None
+        age = render_seconds(trio.current_time() - running.since_s)
+        client = f" for pid {running.client_pid}" if running.client_pid else ""
+        return Outcome(
+            Exit.BUSY,
+            order.name,
+            error=f"cannot {order.command}: the agent is busy with {str(running)!r}{client}, "
+            f"for {age}",
+            hint="repeat with --wait",
+        )
+
+
+def _leaving(order: Order) -> Outcome:
+    return Outcome(
+        Exit.BUSY,
+        order.name,
+        error=f"cannot {order.command}: the agent is leaving",
+        hint="repeat when it is back, or with no agent",
+    )

@@ -1,0 +1,82 @@
+"""What the agent tells about itself: for `status`, for the service manager."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from lumbridge_compute import __version__
+from lumbridge_compute.core.units import render_bytes, render_seconds
+from lumbridge_compute.gateway.driver import Gateways
+from lumbridge_compute.resident.declared import Declared
+from lumbridge_compute.resident.floor_watch import FloorWatch
+from lumbridge_compute.resident.news import News
+from lumbridge_compute.resident.transactions import Transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The parts of a running agent that its control socket reaches."""
+
+    root: str
+    declared: Declared
+    gateways: Gateways
+    floor: FloorWatch
+    transactions: Transactions
+    news: News
+
+    def document(self) -> dict[str, Any]:
+        """The agent as plain values."""
+        running = self.transactions.running.value
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "registry_fault": self.declared.fault.message if self.declared.fault else None,
+            "transaction": None
+            if running is None
+            else {
+                "command": running.order.command.value,
+                "name": running.order.name,
+                "client_pid": running.client_pid,
+                "age_s": round(trio.current_time() - running.since_s, 3),
+            },
+            "floor": {
+                "bytes": self.declared.floor_bytes or None,
+                "sampler_pid": self.floor.status.sampler_pid,
+                "cause": self.floor.status.cause,
+                "blind": self.floor.status.blind,
+            },
+            "gateways": [
+                {
+                    "listen": str(each.listen),
+                    "upstream": str(each.upstream),
+                    "mode": each.mode,
+                    "connections": each.connections,
+                    "held": each.held,
+                    "total": each.total,
+                    "refused": each.refused,
+                    "reset": each.reset,
+                    "up_bytes": each.up_bytes,
+                    "down_bytes": each.down_bytes,
+                }
+                for each in self.gateways.status()
+            ],
+        }
+
+    def line(self) -> str:
+        """One line for a person: what goes on."""
+        running = self.transactions.running.value
+        doing = "at rest"
+        if running is not None:
+            doing = f"{running}, for {render_seconds(trio.current_time() - running.since_s)}"
+        notes = [doing]
+        if self.declared.fault is not None:
+            notes.append("compute.yaml is refused, the old one is in force")
+        if self.floor.status.blind is not None:
+            notes.append(f"BLIND to memory: {self.floor.status.blind}")
+        elif self.declared.floor_bytes:
+            notes.append(f"floor {render_bytes(self.declared.floor_bytes)}")
+        return "; ".join(notes)
