@@ -80,7 +80,12 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
     floor = FloorWatch(effects, declared.floor_bytes)
     news = News()
     node = Node(
-        effects, site, settings.read_registry, news.tell, declared.floor_bytes, Around(gateways, floor)
+        effects,
+        site,
+        settings.read_registry,
+        news.tell,
+        declared.floor_bytes,
+        Around(gateways, floor),
     )
     transactions = Transactions(node, news)
     watch = ProcessWatch(effects, declared.registry, transactions, floor)

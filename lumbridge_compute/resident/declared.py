@@ -54,7 +54,9 @@ class Declared:
             registry = self._checked()
         except OperatorError as error:
             self.fault = error
-            _log.error("compute.yaml is refused and the old one stays in force cause=%r", str(error))
+            _log.error(
+                "compute.yaml is refused and the old one stays in force cause=%r", str(error)
+            )
             return False
         self.fault = None
         self.registry.value = registry

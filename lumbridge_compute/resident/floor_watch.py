@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import trio
 from trio_util import AsyncValue
 
+from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Registry
 from lumbridge_compute.core.state import Bound, FloorLatch, NodeState
 from lumbridge_compute.core.units import render_bytes
@@ -32,7 +33,7 @@ class FloorWatch:
         self.status = GuardStatus()
         self._effects = effects
         self._guard: Guard | None = None
-        self._handles: dict[str, ProcessHandle] = {}
+        self._guarded: dict[str, Identity] = {}
         self._starting: list[str] = []
         self._victims: dict[str, FloorEvent] = {}
         self._scene: str | None = None
@@ -58,13 +59,15 @@ class FloorWatch:
         """Guard exactly the `living` ones from now on; a transaction, if any, has ended."""
         self._starting.clear()
         self._scene = state.active_scene
-        for name in set(self._handles) - set(living):
+        for name in set(self._guarded) - set(living):
             await self.unguard(name)
         for name, handle in living.items():
             await self._add(name, handle)
         records = {n: r for n, r in state.processes.items() if isinstance(r, Bound)}
         candidates = [
-            Candidate(name, records[name].identity.start_ticks, records[name].definition.memory_bytes)
+            Candidate(
+                name, records[name].identity.start_ticks, records[name].definition.memory_bytes
+            )
             for name in living
         ]
         scene = registry.scenes.get(state.active_scene or "")
@@ -82,7 +85,7 @@ class FloorWatch:
 
     async def unguard(self, model: str) -> None:
         """Let go of `model`: when this returns the floor signals it no more."""
-        if self._handles.pop(model, None) is None:
+        if self._guarded.pop(model, None) is None:
             return
         self._order = tuple(name for name in self._order if name != model)
         if model in self._starting:
@@ -108,8 +111,10 @@ class FloorWatch:
         async with open_guard(floor, self._hear) as guard:
             self._guard = guard
             try:
-                for name, handle in self._handles.items():
-                    await self._hand_over(name, handle)
+                for name, identity in self._guarded.items():
+                    if (handle := self._effects.open_process(identity)) is not None:
+                        await self._hand_over(name, handle)
+                        handle.close()
                 await guard.set_order((*self._starting, *self._order))
                 task_status.started()
                 while floor > 0:
@@ -119,10 +124,10 @@ class FloorWatch:
                 self._guard = None
 
     async def _add(self, name: str, handle: ProcessHandle) -> None:
-        known = self._handles.get(name)
-        if known is not None and known.identity.matches(handle.identity):
+        known = self._guarded.get(name)
+        if known is not None and known.matches(handle.identity):
             return
-        self._handles[name] = handle
+        self._guarded[name] = handle.identity
         await self._hand_over(name, handle)
 
     async def _hand_over(self, name: str, handle: ProcessHandle) -> None:

@@ -122,4 +122,3 @@ def _loss(
         return record_loss(state, sentence)
 
     return change
-
