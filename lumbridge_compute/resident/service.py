@@ -11,7 +11,7 @@ import trio
 from trio_util import periodic
 
 from lumbridge_compute.gateway.listeners import Listener
-from lumbridge_compute.host import systemd
+from lumbridge_compute.host import service_manager
 
 _STATUS_PERIOD_S = 1.0
 
@@ -23,24 +23,24 @@ class ServiceManager:
         """`describe` gives the line of STATUS=."""
         self._describe = describe
         self._said = ""
-        self._watchdog_s = systemd.watchdog_period_s()
+        self._watchdog_s = service_manager.watchdog_period_s()
 
     def keep(self, listeners: Sequence[Listener]) -> None:
         """Leave the listening sockets with systemd, which hands them to the next agent."""
-        systemd.store_descriptors([listener.sock.fileno() for listener in listeners])
+        service_manager.store_descriptors([listener.sock.fileno() for listener in listeners])
 
     def forget(self) -> None:
         """Nothing is kept any more; the sockets that stay declared are kept anew."""
-        systemd.forget_descriptors()
+        service_manager.forget_descriptors()
 
     def ready(self) -> None:
-        systemd.notify("READY=1", f"STATUS={self._describe()}")
+        service_manager.notify("READY=1", f"STATUS={self._describe()}")
 
     def reloading(self) -> None:
-        systemd.notify_reloading()
+        service_manager.notify_reloading()
 
     def stopping(self) -> None:
-        systemd.notify("STOPPING=1", "STATUS=leaving")
+        service_manager.notify("STOPPING=1", "STATUS=leaving")
 
     async def run(self) -> None:
         """Say what goes on and that this loop turns, until cancelled."""
@@ -52,4 +52,4 @@ class ServiceManager:
             if self._watchdog_s:
                 words.append("WATCHDOG=1")
             if words:
-                systemd.notify(*words)
+                service_manager.notify(*words)
