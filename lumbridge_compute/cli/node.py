@@ -15,13 +15,12 @@ from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import HISTORY_FILE, STATE_FILE
 from lumbridge_compute.errors import OperatorError
 from lumbridge_compute.host.files import PRIVATE_FOLDER, open_private_folder
-from lumbridge_compute.host.lock import LOCK_NAME, read_lock_holder
+from lumbridge_compute.host.lock import AGENT_LOCK_NAME, LOCK_NAME, read_lock_holder
 from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.observe import Site, look, observe
 from lumbridge_compute.store.registry_file import read_registry
 from lumbridge_compute.store.state_file import parse_state
 
-AGENT_LOCK = "agent.lock"
 _LOOKS = 3
 """How often a node that changes under the look is looked at."""
 
@@ -46,7 +45,7 @@ def read_status(root: str, environ: Mapping[str, str]) -> NodeStatus:
     registry, registry_fault = _registry(root)
     holder, found, world = _see(root, environ, registry)
     faults = [fault for fault in (found.fault, registry_fault) if fault is not None]
-    agent = _holder(root, AGENT_LOCK)
+    agent = _holder(root, AGENT_LOCK_NAME)
     status = NodeStatus(
         root=root,
         version=__version__,

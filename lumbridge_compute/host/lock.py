@@ -27,6 +27,7 @@ from lumbridge_compute.host.procfs import (
 )
 
 LOCK_NAME = "lock"
+AGENT_LOCK_NAME = "agent.lock"
 _INFO_LIMIT_BYTES = 4096
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 5

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from trio_util import AsyncValue
 
 from lumbridge_compute.core.registry import GatewaySpec, Registry
+from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.errors import OperatorError, Refused
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.gateway.listeners import Listener, open_listeners, validate
 from lumbridge_compute.host.procfs import read_memory
-from lumbridge_compute.core.units import render_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Declared:
     """
 
     def __init__(self, read_registry: Callable[[], Registry], overrides: Overrides) -> None:
-        """Raises BadInput or Refused: an agent does not begin with a registry that it can't obey."""
+        """Raises BadInput or Refused: no agent begins with a registry that it can't obey."""
         self._read = read_registry
         self._overrides = overrides
         self.fault: OperatorError | None = None

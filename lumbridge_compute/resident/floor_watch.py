@@ -118,7 +118,7 @@ class FloorWatch:
                 await guard.set_order((*self._starting, *self._order))
                 task_status.started()
                 while floor > 0:
-                    floor = await self.floor_bytes.wait_value(lambda value, was=floor: value != was)  # type: ignore[misc]
+                    floor = await self.floor_bytes.wait_value(lambda value, was=floor: value != was)
                     await guard.set_floor(floor)
             finally:
                 self._guard = None

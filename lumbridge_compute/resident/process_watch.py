@@ -51,7 +51,7 @@ class ProcessWatch:
             seen = finished.value
             async with trio.open_nursery() as nursery:
                 await self._watch_all(nursery)
-                await finished.wait_value(lambda value, seen=seen: value != seen)  # type: ignore[misc]
+                await finished.wait_value(lambda value, seen=seen: value != seen)
                 nursery.cancel_scope.cancel()
 
     async def _guard(self) -> None:

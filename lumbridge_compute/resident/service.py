@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import trio
 from trio_util import periodic
 
 from lumbridge_compute.gateway.listeners import Listener

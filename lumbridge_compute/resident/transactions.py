@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import trio
 from trio_util import AsyncValue
@@ -42,6 +43,22 @@ class Running:
         return f"{self.order.command} {self.order.name or ''}".strip()
 
 
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """One order from its arrival to its answer."""
+
+    order: Order
+    emit: Callable[[Event], None]
+    client_pid: int | None
+    interruption: Interruption
+    answered: trio.Event = field(default_factory=trio.Event)
+    outcome: Outcome | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.answered.set()
+
+
 class Transactions:
     """Takes orders and carries them out in turn.  `finished` counts those that have ended."""
 
@@ -51,7 +68,7 @@ class Transactions:
         self.leaving = False
         self._node = node
         self._news = news
-        self._pending = 0
+        self._waiting: list[_Ticket] = []
         self._interruption = Interruption()
         self._send, self._receive = trio.open_memory_channel[_Job](math.inf)
 
@@ -65,41 +82,49 @@ class Transactions:
         order: Order,
         emit: Callable[[Event], None] = lambda _event: None,
         client_pid: int | None = None,
+        interruption: Interruption | None = None,
     ) -> Outcome:
         """The answer to `order`; `emit` is told each step.
 
-        Cancelling this leaves the transaction alone: only `interrupt` ends it.
+        `interruption` is what `interrupt` takes.  Cancelling this withdraws an order that has not
+        begun; one that has goes on, and only `interrupt` ends it.
         """
         if order.dry_run:
             return await run_order(self._node_for(order, emit, client_pid), order, Interruption())
         if (refusal := self._refusal(order)) is not None:
             return refusal
-        done = trio.Event()
-        outcomes: list[Outcome] = []
+        ticket = _Ticket(order, emit, client_pid, interruption or Interruption())
+        self._waiting.append(ticket)
+        self._send.send_nowait(lambda: self._run_one(ticket))
+        try:
+            await ticket.answered.wait()
+        finally:
+            self._withdraw(ticket)
+        assert ticket.outcome is not None  # noqa: S101 - an answer is an outcome
+        return ticket.outcome
 
-        async def job() -> None:
-            try:
-                outcomes.append(await self._run_one(order, emit, client_pid))
-            finally:
-                self._pending -= 1
-                done.set()
-
-        self._pending += 1
-        self._send.send_nowait(job)
-        await done.wait()
-        return outcomes[0]
-
-    def interrupt(self) -> bool:
-        """Cancel the order under way, a second time: leave it at once.  False when there is none."""
-        if self.running.value is None:
-            return False
-        self._interruption.interrupt()
-        return True
+    def interrupt(self, interruption: Interruption | None = None) -> bool:
+        """Cancel the order with this `interruption`, else the one under way; a second time: leave
+        it at once.  False when there is none."""
+        if interruption in (None, self._interruption):
+            if self.running.value is None:
+                return False
+            self._interruption.interrupt()
+            return True
+        for ticket in self._waiting:
+            if ticket.interruption is interruption:
+                self._withdraw(ticket)
+                ticket.answer(_withdrawn(ticket.order))
+                return True
+        return False
 
     async def leave(self) -> None:
         """End what is under way so that the agent can go: an activation is put back as far as the
         time allows, the agent's own resume is left where it is."""
         self.leaving = True
+        for ticket in (*self._waiting,):
+            self._withdraw(ticket)
+            ticket.answer(_leaving(ticket.order))
         running = self.running.value
         if running is None:
             return
@@ -118,7 +143,7 @@ class Transactions:
 
         async def job() -> None:
             effects = self._node.effects
-            while isinstance(lock := effects.try_lock("agent"), Holder):
+            while isinstance(lock := effects.try_lock("agent"), Holder):  # noqa: ASYNC110 - a flock tells nobody
                 await trio.sleep(_LOCK_POLL_S)
             try:
                 journal = Journal(effects)
@@ -135,27 +160,31 @@ class Transactions:
 
         self._send.send_nowait(logged)
 
-    async def _run_one(
-        self, order: Order, emit: Callable[[Event], None], client_pid: int | None
-    ) -> Outcome:
-        self._interruption = Interruption()
-        if self.leaving:
-            return _leaving(order)
-        self.running.value = Running(order, client_pid, trio.current_time())
-        _log.info("transaction begins order=%s client=%s", self.running.value, client_pid)
+    async def _run_one(self, ticket: _Ticket) -> None:
+        if ticket not in self._waiting:
+            return
+        self._waiting.remove(ticket)
+        order, client_pid = ticket.order, ticket.client_pid
+        self._interruption = ticket.interruption
+        self.running.value = running = Running(order, client_pid, trio.current_time())
+        _log.info("transaction begins order=%r client=%s", str(running), client_pid)
         try:
-            node = self._node_for(order, emit, client_pid)
+            node = self._node_for(order, ticket.emit, client_pid)
             outcome = await run_order(node, order, self._interruption)
             _log.info(
-                "transaction ends order=%s exit=%d error=%r",
-                self.running.value,
+                "transaction ends order=%r exit=%d error=%r",
+                str(running),
                 outcome.exit,
                 outcome.error,
             )
-            return outcome
+            ticket.answer(outcome)
         finally:
             self.running.value = None
             self.finished.value += 1
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        if ticket in self._waiting:
+            self._waiting.remove(ticket)
 
     def _node_for(
         self, order: Order, emit: Callable[[Event], None], client_pid: int | None
@@ -172,17 +201,23 @@ class Transactions:
         if self.leaving:
             return _leaving(order)
         running = self.running.value
-        if order.wait or not self._pending or running is None:
+        if order.wait or (running is None and not self._waiting):
             return None
-        age = render_seconds(trio.current_time() - running.since_s)
-        client = f" for pid {running.client_pid}" if running.client_pid else ""
+        busy = str(running) if running is not None else self._waiting[0].order.command
+        client_pid = running.client_pid if running is not None else self._waiting[0].client_pid
+        age_s = trio.current_time() - running.since_s if running is not None else 0.0
+        client = f" on behalf of pid {client_pid}" if client_pid else ""
         return Outcome(
             Exit.BUSY,
             order.name,
-            error=f"cannot {order.command}: the agent is busy with {str(running)!r}{client}, "
-            f"for {age}",
+            error=f"cannot {order.command}: the agent (pid {os.getpid()}) is busy with "
+            f"{str(busy)!r}{client}, for {render_seconds(age_s)}",
             hint="repeat with --wait",
         )
+
+
+def _withdrawn(order: Order) -> Outcome:
+    return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
 
 
 def _leaving(order: Order) -> Outcome:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import trio
 
 from lumbridge_compute import __version__
+from lumbridge_compute.control.protocol import AgentDocument
 from lumbridge_compute.core.units import render_bytes, render_seconds
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.resident.declared import Declared
@@ -28,13 +28,14 @@ class Resident:
     transactions: Transactions
     news: News
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> AgentDocument:
         """The agent as plain values."""
         running = self.transactions.running.value
         return {
             "pid": os.getpid(),
             "version": __version__,
             "registry_fault": self.declared.fault.message if self.declared.fault else None,
+            "resumed": self.transactions.finished.value > 0,
             "transaction": None
             if running is None
             else {

@@ -82,6 +82,24 @@ def render_entry(entry: HistoryEntry) -> bytes:
     return json.dumps(given, separators=(",", ":")).encode() + b"\n"
 
 
+def history_document(entry: HistoryEntry) -> dict[str, Any]:
+    """The entry as `history --json` and the agent tell it, with null for what is not known."""
+    return {
+        "time": entry.time,
+        "command": entry.command,
+        "scene": entry.scene,
+        "outcome": entry.outcome,
+        "exit": entry.exit,
+        "duration_s": entry.duration_s,
+        "error": entry.error,
+        "models": {
+            name: {"load_s": started.load_s, "memory_bytes": started.memory_bytes}
+            for name, started in entry.started.items()
+        },
+        "figures": dict(entry.figures),
+    }
+
+
 def parse_history(data: bytes) -> tuple[HistoryEntry, ...]:
     """The entries, oldest first; a torn line and anything that is no entry is passed over."""
     entries = (_parse_line(line) for line in data.split(b"\n") if line.strip())

@@ -1,0 +1,327 @@
+"""The client of a node's resident agent, for apps that switch Scenes themselves.
+
+    async with Node("/srv/node") as node:
+        outcome = await node.activate("voice-laguna", on_event=print)
+
+Under trio and asyncio alike.  Every call talks to the agent over its unix socket, so the models
+belong to the agent, and what was begun goes on when the app ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import anyio
+import httpx
+
+from lumbridge_compute import __version__
+from lumbridge_compute.control.protocol import (
+    ORDER_HEADER,
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    PULSE_S,
+    SOCKET_NAME,
+    VERSION_HEADER,
+    AgentDocument,
+)
+from lumbridge_compute.control.wire import WireError, from_plain, to_plain
+from lumbridge_compute.core.events import Event, EventKind, Outcome
+from lumbridge_compute.errors import Busy, Exit, OperatorError
+from lumbridge_compute.host.files import PRIVATE_FOLDER
+from lumbridge_compute.host.lock import AGENT_LOCK_NAME, LockHolder, read_lock_holder
+from lumbridge_compute.orders import Command, Order
+
+__all__ = [
+    "AgentDocument",
+    "AgentLost",
+    "AgentRefused",
+    "AgentStuck",
+    "Command",
+    "Event",
+    "EventKind",
+    "Exit",
+    "NoAgent",
+    "Node",
+    "Order",
+    "Outcome",
+]
+
+ANSWER_S = 2.0
+"""An agent that has not answered by then is stuck."""
+
+_SILENCE_S = 4 * PULSE_S
+_RETRY_S = 0.05
+
+_T = TypeVar("_T")
+OnEvent = Callable[[Event], object]
+
+
+class NoAgent(OperatorError):
+    """No agent is resident on the node; nothing was asked."""
+
+
+class AgentStuck(Busy):
+    """An agent holds its lock and does not answer; nothing was asked."""
+
+
+class AgentRefused(OperatorError):
+    """The agent does not take the request, in its own words; nothing was changed."""
+
+
+class AgentLost(OperatorError):
+    """The agent went away, or fell silent, before it told the outcome."""
+
+    exit = Exit.DEGRADED
+
+
+class Node:
+    """The node at `root`, by way of its resident agent.
+
+    `client_pid` is the process that the agent names as the one it works for, by default this one.
+    Every method raises NoAgent, AgentStuck, AgentRefused or AgentLost.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, client_pid: int | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self.agent_version: str | None = None
+        """The version of the agent that has answered last; None before."""
+        self._client_pid = client_pid or os.getpid()
+        self._numbers: set[int] = set()
+        self._folder = -1
+        self._http: httpx.AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        """Reach the agent."""
+        self._folder = _open_folder(self.root)
+        path = f"/proc/self/fd/{self._folder}/{SOCKET_NAME}"
+        self._http = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=path),
+            base_url="http://agent",
+            headers={VERSION_HEADER: __version__, PROTOCOL_HEADER: str(PROTOCOL)},
+            trust_env=False,
+        )
+        try:
+            await self.agent()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of the agent; what it does for us goes on."""
+        with anyio.CancelScope(shield=True):
+            if self._http is not None:
+                await self._http.aclose()
+        if self._folder >= 0:
+            os.close(self._folder)
+        self._http, self._folder = None, -1
+
+    # what changes the node
+
+    async def activate(
+        self, scene: str, *, wait: bool = False, on_event: OnEvent | None = None
+    ) -> Outcome:
+        """Switch to `scene`.  How it ended is in the outcome, failures included: `outcome.ok`,
+        `.exit`, `.active_scene`, `.restored`, `.error` and `.hint`."""
+        return await self.carry_out(Order(Command.ACTIVATE, scene, wait=wait), on_event)
+
+    async def resume(
+        self, *, force: bool = False, wait: bool = False, on_event: OnEvent | None = None
+    ) -> Outcome:
+        """Make the desired Scene true again, else the last known good one."""
+        return await self.carry_out(Order(Command.RESUME, wait=wait, force=force), on_event)
+
+    async def deactivate(self, *, wait: bool = False, on_event: OnEvent | None = None) -> Outcome:
+        """Stop everything that is the node's own."""
+        return await self.carry_out(Order(Command.DEACTIVATE, wait=wait), on_event)
+
+    async def adopt(self, scene: str, pids: Mapping[str, int] | None = None) -> Outcome:
+        """Bind a Scene that already runs; `pids` gives processes by model."""
+        return await self.carry_out(Order(Command.ADOPT, scene, pids=dict(pids or {})))
+
+    async def forget(self, model: str) -> Outcome:
+        """Drop the record of `model`; signals nothing."""
+        return await self.carry_out(Order(Command.FORGET, model))
+
+    async def carry_out(self, order: Order, on_event: OnEvent | None = None) -> Outcome:
+        """The outcome of `order`; `on_event` is told each step as it happens.
+
+        Cancelling this leaves the transaction to the agent, unless it has not begun: `cancel` ends
+        it.
+        """
+        body = {**to_plain(order), "client_pid": self._client_pid}
+        async with self._stream("POST", "/orders", body) as response:
+            number = int(response.headers.get(ORDER_HEADER, "0"))
+            self._numbers.add(number)
+            try:
+                async for line in _lines(response):
+                    if "outcome" in line:
+                        return _value(Outcome, line["outcome"])
+                    if on_event is not None:
+                        on_event(_value(Event, line.get("event")))
+            finally:
+                self._numbers.discard(number)
+        raise _lost("it ended the answer without an outcome")
+
+    async def cancel(self) -> bool:
+        """Cancel what this object has asked for, or where that is nothing, whatever is under way;
+        it is put back.  A second time: it is left at once.  False when there was nothing."""
+        done = False
+        for number in (*self._numbers,) or (None,):
+            answer = await self._ask("POST", "/cancel", {"order": number})
+            done = bool(answer["cancelled"]) or done
+        return done
+
+    # what looks at it
+
+    async def plan(self, scene: str) -> Outcome:
+        """What an activation of `scene` would do: `.plan`, else `.refusals` or `.error`."""
+        return await self.carry_out(Order(Command.ACTIVATE, scene, dry_run=True))
+
+    async def agent(self) -> AgentDocument:
+        """The agent as it is now."""
+        return cast("AgentDocument", await self._ask("GET", "/agent"))
+
+    async def history(self, count: int = 20) -> list[dict[str, Any]]:
+        """The newest `count` entries as `history --json` shows them, the newest last."""
+        answer = await self._ask("GET", f"/history?n={count}")
+        return cast("list[dict[str, Any]]", answer["entries"])
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Each step of every transaction from now on, whoever asked for it.
+
+        Close the iterator (`contextlib.aclosing`) before the node.
+        """
+        async with self._stream("GET", "/events") as response:
+            async for line in _lines(response):
+                yield _value(Event, line.get("event"))
+
+    # how
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        async with self._stream(method, path, body) as response:
+            try:
+                with anyio.fail_after(ANSWER_S):
+                    return _document(await response.aread())
+            except (TimeoutError, httpx.TransportError) as error:
+                raise _lost(str(error)) from error
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """The response, begun.  One that begins too late, or says no, is an error."""
+        response = await self._begun(method, path, body)
+        try:
+            self.agent_version = response.headers.get(VERSION_HEADER)
+            if response.status_code != 200:
+                said = _document(await response.aread())
+                raise AgentRefused(str(said.get("error")), said.get("hint"))
+            yield response
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    async def _begun(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> httpx.Response:
+        assert self._http is not None, "use it as `async with Node(root) as node`"  # noqa: S101
+        timeout = httpx.Timeout(ANSWER_S, read=_SILENCE_S)
+        request = self._http.build_request(method, path, json=body, timeout=timeout)
+        try:
+            with anyio.fail_after(ANSWER_S):
+                while True:
+                    with suppress(httpx.ConnectError):
+                        return await self._http.send(request, stream=True)
+                    # It may have just begun, and bind its socket in a moment.
+                    _check_held(self._folder)
+                    await anyio.sleep(_RETRY_S)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise _stuck(_check_held(self._folder)) from error
+        except httpx.TransportError as error:
+            _check_held(self._folder)
+            raise _lost(str(error)) from error
+
+
+def _open_folder(root: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(os.path.join(root, PRIVATE_FOLDER), flags)
+    except OSError as error:
+        raise NoAgent(
+            f"cannot reach an agent of {root!r}: {error.strerror}",
+            "start one as the node's owner: lumbridge-compute agent",
+        ) from error
+
+
+def _check_held(folder: int) -> LockHolder:
+    """Who holds the agent's lock.  Raises NoAgent where nobody does."""
+    try:
+        holder = read_lock_holder(AGENT_LOCK_NAME, folder=folder)
+    except OSError:
+        holder = None
+    if holder is None:
+        raise NoAgent("no agent is resident on this node", "lumbridge-compute agent")
+    return holder
+
+
+def _stuck(holder: LockHolder) -> AgentStuck:
+    return AgentStuck(
+        f"the agent (pid {holder.pid}) holds the node and has not answered for {ANSWER_S:g} s",
+        "look at its log; to restart it leaves the models as they are",
+    )
+
+
+def _lost(cause: str) -> AgentLost:
+    said = f": {cause}" if cause else ""
+    return AgentLost(
+        f"the agent was lost before it told the outcome{said}", "lumbridge-compute status"
+    )
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    try:
+        async for line in response.aiter_lines():
+            if line:
+                yield _document(line)
+    except httpx.TransportError as error:
+        raise _lost(str(error)) from error
+
+
+def _document(text: bytes | str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise _strange(str(error)) from error
+    if not isinstance(document, dict):
+        raise _strange(f"it sent {type(document).__name__}")
+    return document
+
+
+def _value(kind: type[_T], plain: object) -> _T:
+    try:
+        return from_plain(kind, plain)
+    except WireError as error:
+        raise _strange(str(error)) from error
+
+
+def _strange(cause: str) -> AgentLost:
+    return AgentLost(
+        f"cannot understand the agent's answer: {cause}",
+        "restart the agent after an upgrade; lumbridge-compute status",
+    )
