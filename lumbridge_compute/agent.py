@@ -42,7 +42,6 @@ from lumbridge_compute.resident.signals import watch_signals
 from lumbridge_compute.resident.transactions import Transactions
 from lumbridge_compute.resident.view import Resident
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +52,7 @@ class AgentSettings:
     root: str
     environ: Mapping[str, str]
     read_registry: Callable[[], Registry]
-    overrides: Overrides = Overrides()
+    overrides: Overrides
     handed_over: tuple[int, ...] = ()
 
 

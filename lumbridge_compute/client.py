@@ -177,13 +177,16 @@ class Node:
         raise _lost("it ended the answer without an outcome")
 
     async def cancel(self) -> bool:
-        """Cancel what this object has asked for, or where that is nothing, whatever is under way;
-        it is put back.  A second time: it is left at once.  False when there was nothing."""
+        """Cancel what this object has asked for; it is put back.  A second time: it is left at
+        once, unfinished.  False when there was nothing to cancel."""
         done = False
-        for number in (*self._numbers,) or (None,):
-            answer = await self._ask("POST", "/cancel", {"order": number})
-            done = bool(answer["cancelled"]) or done
+        for number in (*self._numbers,):
+            done = await self._cancel(number) or done
         return done
+
+    async def cancel_running(self) -> bool:
+        """As `cancel`, for whatever is under way, whoever asked for it."""
+        return await self._cancel(None)
 
     # what looks at it
 
@@ -210,6 +213,10 @@ class Node:
                 yield _value(Event, line.get("event"))
 
     # how
+
+    async def _cancel(self, number: int | None) -> bool:
+        answer = await self._ask("POST", "/cancel", {"order": number})
+        return bool(answer.get("cancelled"))
 
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None

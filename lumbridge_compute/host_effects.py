@@ -150,7 +150,9 @@ class HostEffects:
         return max(0.0, procfs.read_uptime_s() - procfs.ticks_to_seconds(start_ticks))
 
     def own_pids(self) -> frozenset[int]:
-        return procfs.read_own_pids()
+        """Those of this process, and of the command that an agent works for."""
+        own = procfs.read_own_pids()
+        return own if self._client_pid is None else own | procfs.read_own_pids(self._client_pid)
 
     def identify(self, pid: int) -> Identity | None:
         return pidfd.identify(pid)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.errors import BadInput
+
+if TYPE_CHECKING:
+    from lumbridge_compute.core.registry import Address
 
 PID_LIMIT = 2**22
 """No pid reaches this.  Source: proc(5), /proc/sys/kernel/pid_max."""
@@ -41,6 +44,24 @@ def _read_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
         raise BadInput(f"cannot understand -n {text!r}: wanted a number of lines", "-n 20")
     return int(text)
+
+
+def _read_address(text: str) -> Address:
+    from lumbridge_compute.store.registry_addresses import ADDRESS, parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise BadInput(f"cannot understand the address: it {error}", ADDRESS.hint) from error
+
+
+def _read_size(text: str) -> int:
+    from lumbridge_compute.store.registry_units import SIZE, parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise BadInput(f"cannot understand --floor: it {error}", SIZE.hint) from error
 
 
 def _read_pid_pair(text: str) -> tuple[str, int]:
@@ -99,6 +120,14 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(
         "compare the markers behind and in front of a gateway",
         (Option(("--gateway",), "one gateway alone, by default all declared", "HOST:PORT"),),
+    ),
+    "agent": Command(
+        "stay resident: gateways, the memory floor, resume after a crash; ends with SIGTERM",
+        (
+            Option(("--listen",), "a gateway's address", "HOST:PORT", _read_address, repeated=True),
+            Option(("--upstream",), "what is behind it", "HOST:PORT", _read_address, repeated=True),
+            Option(("--floor",), "the least memory to keep available, in GiB", "GIB", _read_size),
+        ),
     ),
     "demo": Command("a guided tour of a whole node in a temporary folder; leaves nothing behind"),
     "completion": Command("print a completion script for a shell", takes="shell"),

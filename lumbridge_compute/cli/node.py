@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lumbridge_compute import __version__
 from lumbridge_compute.cli.call import REGISTRY_FILE
-from lumbridge_compute.core.registry import Registry
+from lumbridge_compute.core.registry import GatewaySpec, Registry
 from lumbridge_compute.core.report import AgentView, GatewayView, Holder, NodeStatus, Problem
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import dataclass
@@ -45,7 +45,7 @@ def read_status(root: str, environ: Mapping[str, str]) -> NodeStatus:
     registry, registry_fault = _registry(root)
     holder, found, world = _see(root, environ, registry)
     faults = [fault for fault in (found.fault, registry_fault) if fault is not None]
-    agent = _holder(root, AGENT_LOCK_NAME)
+    agent = read_agent(root)
     status = NodeStatus(
         root=root,
         version=__version__,
@@ -53,11 +53,46 @@ def read_status(root: str, environ: Mapping[str, str]) -> NodeStatus:
         registry=registry,
         state=found.state,
         holder=holder,
-        agent=AgentView(agent is not None, agent.pid if agent is not None else None),
-        gateways=tuple(GatewayView(spec) for spec in registry.gateways) if registry else (),
+        agent=agent,
+        gateways=_gateways(agent, registry),
         problems=tuple(faults),
     )
     return _with_costs(status)
+
+
+def read_agent(root: str) -> AgentView:
+    """The resident agent: who holds its lock, and what that one tells."""
+    holder = _holder(root, AGENT_LOCK_NAME)
+    if holder is None:
+        return AgentView()
+    from lumbridge_compute.cli.ask_agent import ask_agent
+
+    told = ask_agent(root)
+    if told is None and _holder(root, AGENT_LOCK_NAME) is None:
+        return AgentView()  # it has left meanwhile
+    version = told["version"] if told is not None else None
+    return AgentView(running=True, pid=holder.pid, version=version, told=told)
+
+
+def has_agent(root: str) -> bool:
+    """Whether an agent is resident, whatever state it is in."""
+    return _holder(root, AGENT_LOCK_NAME) is not None
+
+
+def _gateways(agent: AgentView, registry: Registry | None) -> tuple[GatewayView, ...]:
+    """Those that the agent serves, else those that are declared."""
+    if agent.told is None:
+        return tuple(GatewayView(spec) for spec in registry.gateways) if registry else ()
+    from lumbridge_compute.store.registry_addresses import parse_address
+
+    return tuple(
+        GatewayView(
+            GatewaySpec(parse_address(each["listen"]), parse_address(each["upstream"])),
+            each["connections"],
+            each["held"],
+        )
+        for each in agent.told["gateways"]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,10 @@ def handler(options: argparse.Namespace) -> Handler:
         from lumbridge_compute.cli.transact import run_transaction
 
         return run_transaction
+    if command == "agent":
+        from lumbridge_compute.cli.agent import run_agent_command
+
+        return run_agent_command
     return _other(command)
 
 

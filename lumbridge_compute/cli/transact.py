@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -13,9 +13,10 @@ from types import FrameType
 import trio
 
 from lumbridge_compute.cli.call import Call
+from lumbridge_compute.cli.errand import Errand
 from lumbridge_compute.cli.failure import own_fault
 from lumbridge_compute.cli.guard import check_owner
-from lumbridge_compute.cli.node import registry_of, state_of
+from lumbridge_compute.cli.node import has_agent, registry_of, state_of
 from lumbridge_compute.cli.progress import Progress
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.plan import Plan
@@ -81,10 +82,14 @@ def _carry_out(call: Call, order: Order) -> Outcome:
     caught = _take_signals(interruption)
     progress = _open_progress(call) if not order.dry_run else None
     tell: Callable[[Event], None] = progress.tell if progress is not None else _ignore
-    effects, site = HostEffects(root), Site(root, call.environ)
-    node = Node(effects, site, lambda: registry_of(root), tell)
+    errand = Errand(root, order, tell, interruption, caught)
     try:
+        if (outcome := _by_agent(call, errand)) is not None:
+            return outcome
+        node = Node(HostEffects(root), Site(root, call.environ), lambda: registry_of(root), tell)
         return trio.run(_run, node, order, interruption, caught)
+    except OperatorError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the node may be half changed
         return outcome_of(own_fault(error, Exit.DEGRADED, call.err, verbose=call.options.verbose))
     finally:
@@ -92,8 +97,41 @@ def _carry_out(call: Call, order: Order) -> Outcome:
             progress.close()
 
 
+def _by_agent(call: Call, errand: Errand) -> Outcome | None:
+    """What the resident agent makes of it; None where this command has to do it itself."""
+    root, order = errand.root, errand.order
+    if not has_agent(root):
+        return None
+    from lumbridge_compute.cli.remote import run_by_agent
+    from lumbridge_compute.client import AgentLost, AgentStuck, NoAgent
+
+    previous = _active_scene(root)
+    try:
+        return run_by_agent(errand)
+    except NoAgent:
+        return None
+    except AgentStuck:
+        if not order.dry_run:
+            raise
+        call.err.write_lines(["warning: the agent does not answer; this is planned without it"])
+        return None
+    except AgentLost as lost:
+        if order.dry_run:
+            raise
+        from lumbridge_compute.cli.lost import answer_by_finding
+
+        errand.tell(Event(EventKind.NOTE, detail=f"{lost.message}; looking what is so"))
+        return answer_by_finding(root, call.environ, order, previous, lost.message)
+
+
+def _active_scene(root: str) -> str | None:
+    with suppress(OperatorError):
+        return state_of(root).active_scene
+    return None
+
+
 async def _run(
-    node: Node, order: Order, interruption: Interruption, caught: Iterable[signal.Signals]
+    node: Node, order: Order, interruption: Interruption, caught: Sequence[signal.Signals]
 ) -> Outcome:
     async def listen() -> None:
         with trio.open_signal_receiver(*caught) as received:
@@ -163,9 +201,8 @@ def _print_dry_run(call: Call, outcome: Outcome) -> None:
 
 def _recorded(call: Call) -> tuple[Registry | None, str | None]:
     """The registry and the active Scene, as far as they can be read."""
-    registry, active_scene = None, None
-    with suppress(OperatorError):
-        active_scene = state_of(call.root()).active_scene
+    registry = None
+    active_scene = _active_scene(call.root())
     with suppress(OperatorError):
         registry = registry_of(call.root())
     return registry, active_scene

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from lumbridge_compute.core.health import HealthName
 from lumbridge_compute.core.identity import Ownership
@@ -49,11 +50,19 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """The resident agent, as far as its lock tells."""
+    """The resident agent: `pid` by its lock, the rest by its own word.
+
+    `told` is what it told of itself, None where it did not answer: then it is stuck.
+    """
 
     running: bool = False
     pid: int | None = None
     version: str | None = None
+    told: Mapping[str, Any] | None = None
+
+    @property
+    def stuck(self) -> bool:
+        return self.running and self.told is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,10 @@ class NodeStatus:
 
     @property
     def floor_bytes(self) -> int | None:
+        """The floor in force: an agent may have been given another one than the registry's."""
+        if self.agent.told is not None:
+            floor_bytes: int | None = self.agent.told["floor"]["bytes"]
+            return floor_bytes
         return self.registry.memory_floor_bytes if self.registry is not None else None
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.registry import Registry
 from lumbridge_compute.core.report import (
+    AgentView,
+    GatewayView,
     ModelRow,
     NodeStatus,
     Verdict,
@@ -33,11 +35,7 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
     return {
         "root": status.root,
         "version": status.version,
-        "agent": {
-            "running": status.agent.running,
-            "pid": status.agent.pid,
-            "version": status.agent.version,
-        },
+        "agent": _agent_document(status.agent),
         "state": {
             "desired_scene": state.desired_scene,
             "active_scene": state.active_scene,
@@ -70,6 +68,19 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
             for gateway in status.gateways
         ],
         "problems": [{"message": p.message, "hint": p.hint} for p in status.problems],
+    }
+
+
+def _agent_document(agent: AgentView) -> dict[str, Any]:
+    told = agent.told or {}
+    return {
+        "running": agent.running,
+        "pid": agent.pid,
+        "version": agent.version,
+        "stuck": agent.stuck,
+        "transaction": told.get("transaction"),
+        "floor": told.get("floor"),
+        "registry_fault": told.get("registry_fault"),
     }
 
 
@@ -270,11 +281,44 @@ def _facts(status: NodeStatus) -> Iterable[str]:
             latch = state.floor_latch
             yield f"memory floor: stopped Scene {latch.scene!r} at {latch.at}; held back this boot"
     for gateway in status.gateways:
-        served = "" if status.agent.running else " (not served: no agent runs)"
-        yield f"gateway: {gateway.spec.listen} -> {gateway.spec.upstream}{served}"
+        yield f"gateway: {_gateway_line(gateway, status.agent)}"
     if status.agent.running:
-        pid = f"pid {status.agent.pid}" if status.agent.pid is not None else "pid not known"
-        yield f"agent: {pid}"
+        yield from _agent_lines(status.agent, status.version)
+
+
+def _gateway_line(gateway: GatewayView, agent: AgentView) -> str:
+    addresses = f"{gateway.spec.listen} -> {gateway.spec.upstream}"
+    if not agent.running:
+        return f"{addresses} (not served: no agent runs)"
+    if agent.stuck:
+        return addresses
+    held = f", {gateway.held} held" if gateway.held else ""
+    plural = "" if gateway.connections == 1 else "s"
+    return f"{addresses}, {gateway.connections} connection{plural}{held}"
+
+
+def _agent_lines(agent: AgentView, version: str) -> Iterable[str]:
+    """What it does, and whatever of it an operator should not overlook."""
+    pid = f"pid {agent.pid}" if agent.pid is not None else "pid not known"
+    told = agent.told
+    if told is None:
+        yield f"agent: {pid} holds its lock and does not answer: it is stuck"
+        return
+    doing = told["transaction"]
+    if doing is None:
+        doing_line = "at rest" if told["resumed"] else "before its resume"
+    else:
+        what = f"{doing['command']} {doing['name'] or ''}".strip()
+        doing_line = f"{what}, for {render_seconds(doing['age_s'])}"
+    differs = f", this command is {version}" if agent.version != version else ""
+    yield f"agent: {pid}, version {agent.version}{differs}; {doing_line}"
+    if told["registry_fault"] is not None:
+        yield f"agent: compute.yaml as it is now is refused: {told['registry_fault']}"
+    floor = told["floor"]
+    if floor["blind"] is not None:
+        yield f"memory floor: BLIND, nothing is guarded: {floor['blind']}"
+    elif floor["bytes"] and floor["sampler_pid"] is None:
+        yield f"memory floor: watched by the agent itself, not by its sampler: {floor['cause']}"
 
 
 def _memory_line(status: NodeStatus) -> str:

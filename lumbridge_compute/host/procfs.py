@@ -111,10 +111,14 @@ def read_ancestors(pid: int, proc: str = PROC) -> frozenset[int]:
     return frozenset(found)
 
 
-def read_own_pids(proc: str = PROC) -> frozenset[int]:
-    """This process, its group and its ancestors: never targets of a signal."""
-    own, group = os.getpid(), os.getpgrp()
-    mates = {row.pid for row in read_processes(proc).values() if row.group == group}
+def read_own_pids(pid: int | None = None, proc: str = PROC) -> frozenset[int]:
+    """The process `pid`, by default this one, its group and its ancestors: never targets of a
+    signal.  Empty when `pid` is gone."""
+    own, table = pid or os.getpid(), read_processes(proc)
+    if own not in table:
+        return frozenset()
+    group = table[own].group
+    mates = {row.pid for row in table.values() if row.group == group}
     return frozenset({own, group, *mates}) | read_ancestors(own, proc)
 
 

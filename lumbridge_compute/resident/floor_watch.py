@@ -15,8 +15,9 @@ from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.victims import Candidate, plan_victims
 from lumbridge_compute.effects import Effects, ProcessHandle
 from lumbridge_compute.store.history import HistoryEntry, render_entry
+from lumbridge_compute.watchdog.guard import Guard, GuardStatus
 from lumbridge_compute.watchdog.protocol import FloorEvent, FloorEventKind
-from lumbridge_compute.watchdog.supervisor import Guard, GuardStatus, open_guard
+from lumbridge_compute.watchdog.supervisor import open_guard
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (FloorEventKind.TERM, FloorEventKind.KILL)
@@ -30,7 +31,6 @@ class FloorWatch:
 
     def __init__(self, effects: Effects, floor_bytes: int) -> None:
         self.floor_bytes = AsyncValue(floor_bytes)
-        self.status = GuardStatus()
         self._effects = effects
         self._guard: Guard | None = None
         self._guarded: dict[str, Identity] = {}
@@ -40,6 +40,11 @@ class FloorWatch:
         self._order: tuple[str, ...] = ()
         self._to_record: list[FloorEvent] = []
         self._news = trio.Event()
+
+    @property
+    def status(self) -> GuardStatus:
+        """How the floor is watched now."""
+        return self._guard.status.value if self._guard is not None else GuardStatus(cause=None)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch the floor until cancelled; started once it is watched, or there is none."""
@@ -135,8 +140,6 @@ class FloorWatch:
             await self._guard.add(name, handle.fileno(), handle.identity.pid)
 
     def _hear(self, event: FloorEvent) -> None:
-        assert self._guard is not None  # noqa: S101 - only an open guard tells
-        self.status = self._guard.status.value
         if event.kind is FloorEventKind.SAMPLE:
             return
         if event.kind in _SIGNALS and event.victim is not None:
