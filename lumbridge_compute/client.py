@@ -163,11 +163,11 @@ class Node:
         it.
         """
         body = {**to_plain(order), "client_pid": self._client_pid}
-        async with self._stream("POST", "/orders", body) as response:
-            number = int(response.headers.get(ORDER_HEADER, "0"))
+        async with self._stream("POST", "/orders", body) as answer:
+            number = int(answer.headers.get(ORDER_HEADER, "0"))
             self._numbers.add(number)
             try:
-                async for line in _lines(response):
+                while (line := await answer.line()) is not None:
                     if "outcome" in line:
                         return _value(Outcome, line["outcome"])
                     if on_event is not None:
@@ -208,8 +208,8 @@ class Node:
 
         Close the iterator (`contextlib.aclosing`) before the node.
         """
-        async with self._stream("GET", "/events") as response:
-            async for line in _lines(response):
+        async with self._stream("GET", "/events") as answer:
+            while (line := await answer.line()) is not None:
                 yield _value(Event, line.get("event"))
 
     # how
@@ -221,28 +221,23 @@ class Node:
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        async with self._stream(method, path, body) as response:
-            try:
-                with anyio.fail_after(ANSWER_S):
-                    return _document(await response.aread())
-            except (TimeoutError, httpx.TransportError) as error:
-                raise _lost(str(error)) from error
+        async with self._stream(method, path, body) as answer:
+            return await answer.document()
 
     @asynccontextmanager
     async def _stream(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[httpx.Response]:
-        """The response, begun.  One that begins too late, or says no, is an error."""
-        response = await self._begun(method, path, body)
+    ) -> AsyncIterator[_Answer]:
+        """The answer, begun.  One that begins too late, or says no, is an error."""
+        answer = _Answer(await self._begun(method, path, body))
         try:
-            self.agent_version = response.headers.get(VERSION_HEADER)
-            if response.status_code != 200:
-                said = _document(await response.aread())
+            self.agent_version = answer.headers.get(VERSION_HEADER)
+            if answer.status != 200:
+                said = await answer.document()
                 raise AgentRefused(str(said.get("error")), said.get("hint"))
-            yield response
+            yield answer
         finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
+            await answer.aclose()
 
     async def _begun(
         self, method: str, path: str, body: Mapping[str, Any] | None
@@ -262,6 +257,55 @@ class Node:
             raise _stuck(_check_held(self._folder)) from error
         except httpx.TransportError as error:
             _check_held(self._folder)
+            raise _lost(str(error)) from error
+
+
+class _Answer:
+    """One response, read piece by piece."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.headers, self.status = response.headers, response.status_code
+        self._response = response
+        self._pieces = aiter(response.aiter_raw())
+        self._buffer = b""
+
+    async def line(self) -> dict[str, Any] | None:
+        """The next line that says something; None at the end.  Raises AgentLost."""
+        while True:
+            line, found, rest = self._buffer.partition(b"\n")
+            if not found:
+                piece = await self._piece()
+                if not piece:
+                    return None
+                self._buffer += piece
+                continue
+            self._buffer = rest
+            if line:
+                return _document(line)
+
+    async def document(self) -> dict[str, Any]:
+        """The whole of it, within the time that an answer may take.  Raises AgentLost."""
+        try:
+            with anyio.fail_after(ANSWER_S):
+                while piece := await self._piece():
+                    self._buffer += piece
+        except TimeoutError as error:
+            raise _lost("the answer was cut off") from error
+        return _document(self._buffer)
+
+    async def aclose(self) -> None:
+        """Take no more of it.  The iterator is driven to its end: one that is left behind would be
+        reported when it is collected."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(ANSWER_S):
+            await self._response.aclose()
+            with suppress(AgentLost, RuntimeError):
+                while await self._piece():
+                    pass
+
+    async def _piece(self) -> bytes:
+        try:
+            return await anext(self._pieces, b"")
+        except (httpx.TransportError, httpx.StreamError) as error:
             raise _lost(str(error)) from error
 
 
@@ -299,15 +343,6 @@ def _lost(cause: str) -> AgentLost:
     return AgentLost(
         f"the agent was lost before it told the outcome{said}", "lumbridge-compute status"
     )
-
-
-async def _lines(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    try:
-        async for line in response.aiter_lines():
-            if line:
-                yield _document(line)
-    except httpx.TransportError as error:
-        raise _lost(str(error)) from error
 
 
 def _document(text: bytes | str) -> dict[str, Any]:
