@@ -15,7 +15,13 @@ from lumbridge_compute.core.health import (
     judge_ready,
 )
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process, compare
-from lumbridge_compute.core.launch import UnsetVariable, expanded_body, expanded_headers, launch_of
+from lumbridge_compute.core.launch import (
+    UnsetVariable,
+    expanded_body,
+    expanded_headers,
+    expanded_probe_path,
+    launch_of,
+)
 from lumbridge_compute.core.ports import judge_listeners
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, Legacy, NodeState, Record
@@ -293,6 +299,7 @@ def _unstartable(effects: Effects, registry: Registry, site: Site) -> dict[str, 
 async def _asked(effects: Effects, model: Model, site: Site) -> Health | None:
     try:
         headers = expanded_headers(model, site.root, site.environ)
+        probe_path = expanded_probe_path(model, site.root, site.environ)
         body = expanded_body(model, site.root, site.environ)
     except UnsetVariable as error:
         return Health(HealthName.UNAUTHORIZED, str(error), settled=True)
@@ -302,10 +309,10 @@ async def _asked(effects: Effects, model: Model, site: Site) -> Health | None:
             Request(model.host, model.port, path, headers, content, model.health.request_timeout_s)
         )
 
-    ready, probe = model.health.ready, model.health.probe
+    ready = model.health.ready
     if ready is not None and (health := judge_ready(await ask(ready))) is not None:
         return health
     health = judge_marker(model, await ask(model.health.path))
     if not health.exact:
         return health
-    return judge_probe(await ask(probe.path, body)) if probe is not None else None
+    return judge_probe(await ask(probe_path, body)) if probe_path is not None else None

@@ -97,8 +97,7 @@ class Steps:
             raise StepFailed("; ".join(map(str, failures)), degraded=degraded)
 
     async def verify(self, target: Iterable[Model]) -> None:
-        """All of `target` at once, exactly healthy at this moment."""
-        self.emit(Event(EventKind.VERIFYING))
+        """All of `target` at once, exactly healthy at this moment.  Raises StepFailed."""
         failures: dict[str, Health] = {}
 
         async def one(model: Model) -> None:
@@ -106,8 +105,11 @@ class Steps:
             if not health.exact:
                 failures[model.name] = health
 
+        models = tuple(target)
+        if models:
+            self.emit(Event(EventKind.VERIFYING))
         async with trio.open_nursery() as nursery:
-            for model in target:
+            for model in models:
                 nursery.start_soon(one, model)
         for name, health in failures.items():
             raise StepFailed(f"{name!r} did not pass the last check: {health.detail}")

@@ -233,14 +233,15 @@ class Transaction:
             except OSError as error:
                 failure = Failure(f"cannot write the state: {error.strerror or error}")
             else:
-                return await self._end(end)
+                return await self._end(plan, end)
         return failure
 
-    async def _end(self, end: Callable[[], Awaitable[None]]) -> Failure | None:
+    async def _end(self, plan: Plan, end: Callable[[], Awaitable[None]]) -> Failure | None:
         try:
             await end()
         except OSError as error:
-            return Failure(f"cannot write the state: {error.strerror or error}", uncommitted=True)
+            cause = f"cannot write the state: {error.strerror or error}"
+            return Failure(cause, uncommitted=plan.scene is not None)
         return None
 
     async def _way_back(self, previous: Previous, failure: Failure) -> Outcome:
