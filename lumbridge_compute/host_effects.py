@@ -157,6 +157,9 @@ class HostEffects:
     def identify(self, pid: int) -> Identity | None:
         return pidfd.identify(pid)
 
+    def process(self, pid: int) -> Process | None:
+        return procfs.read_process(pid)
+
     def processes(self) -> Mapping[int, Process]:
         return procfs.read_processes()
 
@@ -220,8 +223,12 @@ class HostEffects:
 
     # ports and memory
 
-    def listeners(self, ports: Collection[int]) -> tuple[Listener, ...]:
-        found = sockets.read_listeners(ports)
+    def listeners(
+        self, ports: Collection[int], among: Collection[int] | None = None
+    ) -> tuple[Listener, ...]:
+        found = sockets.read_listeners(ports, among)
+        if among is not None:
+            return found
         return tuple(replace(each, who=describe_holders(each)) for each in found)
 
     async def ask(self, request: Request) -> Answer:

@@ -150,7 +150,11 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
             await _remember(transaction, order, outcome, node.effects.now() - began)
     finally:
         transaction.steps.close()
-    return replace(outcome, active_scene=transaction.journal.state.active_scene)
+    return replace(
+        outcome,
+        active_scene=transaction.journal.state.active_scene,
+        notes=(*outcome.notes, *transaction.warnings),
+    )
 
 
 async def _open(node: Node, interruption: Interruption) -> Transaction:
@@ -159,7 +163,9 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
     await journal.load()
     registry = node.read_registry()
     costs = measured(await _history(node.effects))
-    steps = Steps(node.effects, node.site, journal, node.emit, node.surroundings)
+    steps = Steps(
+        node.effects, node.site, registry, journal, node.emit, node.surroundings
+    )
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
         node.effects, node.site, registry, journal, steps, interruption, node.emit, floor or 0
@@ -205,13 +211,13 @@ async def _activate(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_activate(now, scene, floor_bytes=transaction.floor_bytes)
     if order.dry_run or isinstance(plan, Refusals):
         return planned(plan, now)
-    transaction.emit(Event(EventKind.PLANNED, detail=scene, plan=plan))
+    transaction.announce(plan)
     previous = transaction.previous(now)
     if plan.settled:
         await transaction.commit(plan, previous)
     elif (failure := await transaction.attempt(plan, previous)) is not None:
         return replace(await transaction.roll_back(previous, failure), scene=scene)
-    return await transaction.done(plan)
+    return transaction.done(plan, now.world)
 
 
 async def _resume(transaction: Transaction, order: Order) -> Outcome:
@@ -226,7 +232,7 @@ async def _deactivate(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_stop_all(now, "deactivate")
     if order.dry_run or isinstance(plan, Refusals):
         return planned(plan, now)
-    transaction.emit(Event(EventKind.PLANNED, plan=plan))
+    transaction.announce(plan)
     return await stop_everything(transaction, plan, now)
 
 
@@ -237,9 +243,11 @@ async def _adopt(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_adopt(now, scene, order.pids, effects.own_pids())
     if isinstance(plan, Refusals):
         return planned(plan, now)
-    await journal.update(lambda state: adopt(state, scene, plan.records))
+    await journal.update(
+        lambda state: adopt(without_records(state, plan.forget), scene, plan.records)
+    )
     transaction.changed = True
-    world = await transaction.seen(plan.records)
+    world = await transaction.seen()
     return Outcome(Exit.DONE, scene, world=world, notes=plan.warnings)
 
 

@@ -100,7 +100,7 @@ def _memory_warnings(registry: Registry, memory: Memory) -> Iterable[str]:
         )
     for scene in registry.scenes.values():
         needs = _declared(registry.models_of(scene.name))
-        if needs + floor > total:
+        if needs and needs + floor > total:
             above = f" above a floor of {render_bytes(floor)}" if floor else ""
             yield (
                 f"Scene {scene.name!r} needs {render_bytes(needs)}{above}, the machine has "

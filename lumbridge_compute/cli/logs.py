@@ -80,27 +80,29 @@ def _known_names(root: str) -> list[str]:
 
 
 class _Follower:
-    """Reads what is appended to a log, also over its truncation."""
+    """Reads what is appended to a log, also over its truncation and replacement."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._inode, self._position = self._look()
+        # Held open, so that no file that replaces it can get its inode number.
+        self._file: int | None = None
+        self._position = 0
         self._partial = b""
 
     def tail(self, count: int) -> tuple[str, ...]:
         """The newest `count` lines; `news` goes on behind them."""
         lines: tuple[str, ...] = ()
         for _ in range(_TAIL_TRIES):
-            self._inode, self._position = self._look()
+            self._reopen()
+            self._position = self._size()
             lines = log_tail(self._path, count)
-            if self._position == self._look()[1]:
+            if self._position == self._size():
                 break
         return lines
 
     def news(self) -> Iterable[str]:
         """The lines that have been completed since the last call."""
-        data = self._partial + self._read()
-        *whole, self._partial = data.split(b"\n")
+        *whole, self._partial = (self._partial + self._read()).split(b"\n")
         if len(self._partial) > _LINE_BYTES:
             whole.append(self._partial)
             self._partial = b""
@@ -111,28 +113,37 @@ class _Follower:
         return [_line(self._partial)] if self._partial else []
 
     def _read(self) -> bytes:
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+        """What was appended; of a file that was replaced, first what it had left."""
+        data = self._read_on()
+        if not data and self._reopen():
+            data = self._read_on()
+        return data
+
+    def _read_on(self) -> bytes:
+        if self._file is None:
             return b""
-        try:
-            status = os.fstat(descriptor)
-            if status.st_ino != self._inode or status.st_size < self._position:
-                self._inode, self._position = status.st_ino, 0
-            data = os.pread(descriptor, _PIECE_BYTES, self._position)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
+        if self._size() < self._position:
+            self._position = 0
+        data = os.pread(self._file, _PIECE_BYTES, self._position)
         self._position += len(data)
         return data
 
-    def _look(self) -> tuple[int, int]:
+    def _reopen(self) -> bool:
+        """Open the file that has the name now; True when it is another one than before."""
         try:
-            status = os.stat(self._path, follow_symlinks=False)
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return 0, 0
-        return status.st_ino, status.st_size
+            return False
+        if self._file is not None:
+            if os.path.sameopenfile(file, self._file):
+                os.close(file)
+                return False
+            os.close(self._file)
+        self._file, self._position = file, 0
+        return True
+
+    def _size(self) -> int:
+        return os.fstat(self._file).st_size if self._file is not None else 0
 
 
 def _line(data: bytes) -> str:

@@ -37,24 +37,35 @@ async def serve_control(
     with open_control_socket(resident.root) as sock:
         listener = trio.socket.from_stdlib_socket(sock)
         server = _Server(resident)
-        async with trio.open_nursery() as handlers:
-            handlers.cancel_scope.shield = True
+        async with trio.open_nursery() as nursery:
+            handlers = await nursery.start(server.keep_handlers)
             task_status.started()
             try:
                 await server.accept(listener, handlers)
             finally:
-                handlers.cancel_scope.deadline = trio.current_time() + _FAREWELL_S
-                await server.context.terminated.set()
+                server.leaving.set()
 
 
 class _Server:
     """Connections of one socket, each a task."""
 
     def __init__(self, resident: Resident) -> None:
-        self.context = WorkerContext(None)
+        self.leaving = trio.Event()
+        self._context = WorkerContext(None)
         self._app = wrap_app(make_app(resident), 0, "asgi")  # type: ignore[arg-type]
         self._config = _config()
         self._free = trio.CapacityLimiter(MAX_CONNECTIONS)
+
+    async def keep_handlers(
+        self, task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """The connections' tasks: a cancellation reaches them after a farewell."""
+        async with trio.open_nursery() as handlers:
+            handlers.cancel_scope.shield = True
+            task_status.started(handlers)
+            await self.leaving.wait()
+            handlers.cancel_scope.deadline = trio.current_time() + _FAREWELL_S
+            await self._context.terminated.set()
 
     async def accept(self, listener: trio.socket.SocketType, handlers: trio.Nursery) -> None:
         """Take one connection after another, as many at a time as are allowed."""
@@ -77,7 +88,7 @@ class _Server:
             if read_peer_uid(sock.fileno()) in (0, os.geteuid()):
                 stream = _PatientStream(sock)
                 state = ConnectionState({})
-                await TCPServer(self._app, self._config, self.context, state, stream)  # type: ignore[arg-type]
+                await TCPServer(self._app, self._config, self._context, state, stream)  # type: ignore[arg-type]
         except Exception:  # noqa: BLE001 - no client may end the agent
             _log.exception("a connection to the control socket broke")
         finally:

@@ -133,8 +133,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPlan:
-    """Processes that already run `scene`, each proved, with today's definition."""
+    """Processes that already run `scene`, each proved, with today's definition.  `forget` are the
+    records of others that have ended."""
 
     scene: str
     records: dict[str, Bound] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()

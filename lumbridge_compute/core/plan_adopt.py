@@ -35,7 +35,13 @@ def plan_adopt(
     if reasons:
         return Refusals(scene, tuple(reasons), warnings)
     records = {name: _record(name, now) for name in members}
-    return AdoptPlan(scene, records, warnings)
+    # Else a rollback to this Scene would take them for a part of it.
+    forget = tuple(
+        name
+        for name in now.state.processes
+        if name not in members and world.view(name).ownership is Ownership.GONE
+    )
+    return AdoptPlan(scene, records, warnings, forget)
 
 
 def _record(name: str, now: Snapshot) -> Bound:

@@ -124,8 +124,10 @@ def _keep_serving(model: Model, view: ModelView, record: Bound) -> Keep | None:
         return Keep(model.name, record.identity, definition)
     age_s = view.age_s if view.age_s is not None else float("inf")
     name = view.health.name if view.health is not None else None
-    young = name in LOADING and age_s < definition.health.timeout_s
-    if young or name is HealthName.BUSY:
+    if name is HealthName.BUSY:
+        # It works on something, however old it is: it gets the whole timeout from now.
+        return Keep(model.name, record.identity, definition, loading=True)
+    if name in LOADING and age_s < definition.health.timeout_s:
         return Keep(model.name, record.identity, definition, loading=True, age_s=age_s)
     return None
 

@@ -15,6 +15,7 @@ import trio
 
 import lumbridge_compute
 from lumbridge_compute.core.health import Outcome, Request
+from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.markers import BodyError, parse_markers
 from lumbridge_compute.core.registry import HealthCheck
 from lumbridge_compute.core.state import NodeState
@@ -47,7 +48,7 @@ class DemoFailed(OperatorError):
 class Server:
     """A model server that was started by hand."""
 
-    pid: int
+    identity: Identity
     port: int
 
 
@@ -69,7 +70,7 @@ class Stage:
             while not held.ended:
                 found = _LISTENS.search(read_file(log) or b"")
                 if found is not None:
-                    return Server(held.identity.pid, int(found[1]))
+                    return Server(held.identity, int(found[1]))
                 await trio.sleep(_LOOK_S)
         raise DemoFailed(f"cannot start {marker!r} by hand: it does not listen")
 
@@ -146,10 +147,9 @@ async def open_stage(environ: Mapping[str, str], output: int) -> AsyncIterator[S
             _show_cursor(output)
 
 
-def kill(pid: int) -> None:
-    """SIGKILL to one process, by its identity."""
-    identity = identify(pid)
-    held = open_same(identity) if identity is not None else None
+def kill(identity: Identity) -> None:
+    """SIGKILL to this one process."""
+    held = open_same(identity)
     if held is not None:
         with held:
             held.signal(signal.SIGKILL)
@@ -181,11 +181,19 @@ async def _end_marked(root: str) -> None:
     with trio.move_on_after(_PATIENCE_S):
         # Twice, since the environment of a process that just calls exec can't be seen.
         while clean < 2:
-            found = [pid for pid in read_pids() if entry in _environ(pid)]
-            for pid in found:
-                kill(pid)
+            found = [each for pid in read_pids() if (each := _marked(pid, entry)) is not None]
+            for identity in found:
+                kill(identity)
             clean = 0 if found else clean + 1
             await trio.sleep(_LOOK_S)
+
+
+def _marked(pid: int, entry: bytes) -> Identity | None:
+    if entry not in _environ(pid):
+        return None
+    identity = identify(pid)
+    # Asked again: whoever has the PID by now carries the mark as well.
+    return identity if entry in _environ(pid) else None
 
 
 def _environ(pid: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import trio
 
+from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.state import Bound
 from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.demo.stage import LIFE_S, SERVER, DemoFailed, Server, Stage, kill, open_stage
@@ -118,13 +119,13 @@ async def _play(environ: Mapping[str, str], script: Script) -> None:
 
 
 class Tour:
-    """The steps, in order; `pids` are those of the models that run."""
+    """The steps, in order."""
 
     def __init__(self, stage: Stage, script: Script) -> None:
         self._stage = stage
         self._script = script
         self._port = self._voice_port = 0
-        self._pids: dict[str, int] = {}
+        self._running: dict[str, Identity] = {}
 
     async def run(self) -> None:
         await self._start_by_hand()
@@ -143,7 +144,7 @@ class Tour:
         )
         small, voice = await self._by_hand(SMALL), await self._by_hand(VOICE)
         self._port, self._voice_port = small.port, voice.port
-        self._pids = {"small": small.pid, "voice": voice.pid}
+        self._running = {"small": small.identity, "voice": voice.identity}
         server = ", ".join(json.dumps(word) for word in SERVER)
         registry = _REGISTRY.format(
             server=server, port=small.port, voice_port=voice.port, life=LIFE_S
@@ -156,7 +157,7 @@ class Tour:
     async def _by_hand(self, marker: str) -> Server:
         self._script.command(f"python {' '.join(SERVER[1:])} --port 0 --marker {marker} &")
         server = await self._stage.start_by_hand(marker)
-        self._script.seen(f"pid {server.pid} serves {marker!r} on port {server.port}")
+        self._script.seen(f"pid {server.identity.pid} serves {marker!r} on port {server.port}")
         return server
 
     async def _adopt(self) -> None:
@@ -165,7 +166,7 @@ class Tour:
             "Nothing is started or stopped: each process is checked, by its exact marker and\n"
             "by the owner of its port, and its identity is written down.",
         )
-        pids = (f"--pid={name}={pid}" for name, pid in self._pids.items())
+        pids = (f"--pid={name}={each.pid}" for name, each in self._running.items())
         await self._command("scene", "adopt", "quick", *pids)
         await self._command("status", "--check")
         await self._expect("quick", SMALL, kept=("small", "voice"))
@@ -205,13 +206,13 @@ class Tour:
             "It is killed behind our back. What is missing is started again, what runs is\n"
             "kept; the same command brings the node back after a crash or a reboot.",
         )
-        large = self._pids["large"]
-        self._script.command(f"kill -9 {large}")
+        large = self._running["large"]
+        self._script.command(f"kill -9 {large.pid}")
         kill(large)
         await self._command("status", "--check", exits=Exit.DEGRADED)
         await self._command("scene", "resume")
         await self._expect("clever", LARGE, kept=("voice",))
-        check(self._pids["large"] != large, "the large model was not started again")
+        check(self._running["large"] != large, "the large model was not started again")
 
     async def _deactivate(self) -> None:
         self._script.step("Stop everything", "All that is ours stops, in reverse order.")
@@ -230,18 +231,18 @@ class Tour:
             self._script.seen(f"exit code {code}")
 
     async def _expect(self, scene: str, marker: str, kept: tuple[str, ...]) -> None:
-        """`scene` is active, its two ports answer by exact name, and what is `kept` has its pid."""
+        """`scene` is active, its two ports answer by exact name, and what is `kept` is the same."""
         state = self._stage.state()
         check(state.active_scene == scene, f"{state.active_scene!r} is active, wanted {scene!r}")
         for port, wanted in ((self._port, marker), (self._voice_port, VOICE)):
             found = await self._stage.marker(port)
             check(found == wanted, f"port {port} answers as {found!r}, wanted {wanted!r}")
-        bound = {name: each for name, each in state.processes.items() if isinstance(each, Bound)}
-        pids = {name: record.identity.pid for name, record in bound.items()}
+        records = state.processes.items()
+        running = {name: each.identity for name, each in records if isinstance(each, Bound)}
         for name in kept:
-            check(pids.get(name) == self._pids[name], f"{name!r} is another process now")
-        self._pids = pids
-        same = " and ".join(f"{name!r} is still pid {pids[name]}" for name in kept)
+            check(running.get(name) == self._running[name], f"{name!r} is another process now")
+        self._running = running
+        same = " and ".join(f"{name!r} is still pid {running[name].pid}" for name in kept)
         self._script.seen(f"port {self._port} answers as {marker!r}; {same}")
 
 

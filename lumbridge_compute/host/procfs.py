@@ -20,6 +20,7 @@ PROC = "/proc"
 _CHUNK_BYTES = 65536
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _EXEC_S = 0.05
+_SWEEPS = 10
 
 
 def read_file(path: str) -> bytes | None:
@@ -60,9 +61,19 @@ def ticks_to_seconds(ticks: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def read_pids(proc: str = PROC) -> list[int]:
-    """Every PID that proc lists, unordered."""
-    return [int(name) for name in os.listdir(proc) if name.isdecimal()]
+def read_pids(proc: str = PROC) -> Iterator[int]:
+    """Every PID, and then those that came meanwhile, unordered.
+
+    A process that forks and ends between a look at the list and a look at itself would hide its
+    child: whoever reads each PID when it is given has seen the one or sees the other.
+    """
+    seen: set[int] = set()
+    for _ in range(_SWEEPS):
+        fresh = {int(name) for name in os.listdir(proc) if name.isdecimal()} - seen
+        if not fresh:
+            return
+        yield from fresh
+        seen |= fresh
 
 
 def parse_stat(data: bytes) -> Process | None:
@@ -155,26 +166,26 @@ def read_environment(pid: int, proc: str = PROC) -> bytes:
     """
     path = f"{proc}/{pid}/environ"
     data = read_file(path)
-    if data == b"" and _is_in_exec(pid, proc):
-        end = time.monotonic() + _EXEC_S
-        while not data and _is_in_exec(pid, proc) and time.monotonic() < end:
-            os.sched_yield()
-            data = read_file(path)
-        data = data or read_file(path)
+    if data != b"":
+        return data or b""
+    end = time.monotonic() + _EXEC_S
+    while not data and _has_environment(pid, proc) and time.monotonic() < end:
+        os.sched_yield()
+        data = read_file(path)
     return data or b""
 
 
-def _is_in_exec(pid: int, proc: str) -> bool:
-    """True for a living process whose memory is new and still without an environment.
+def _has_environment(pid: int, proc: str) -> bool:
+    """True for a living process that has an environment, or is about to get one from its exec.
 
-    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h) and field
-    51 (env_end); the kernel's fs/binfmt_elf.c sets the latter last.
+    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h) and fields
+    50 and 51 (env_start, env_end); the kernel's fs/binfmt_elf.c sets the last of them last.
     """
     data = read_file(f"{proc}/{pid}/stat")
     fields = data.rpartition(b")")[2].split() if data else []
-    if len(fields) < 50 or fields[0] in (b"Z", b"X"):
+    if len(fields) < 50 or fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD:
         return False
-    return not int(fields[6]) & _KERNEL_THREAD and int(fields[48]) == 0
+    return int(fields[48]) == 0 or fields[47] != fields[48]
 
 
 def read_cgroup(pid: int, proc: str = PROC) -> str | None:

@@ -23,9 +23,13 @@ _LISTEN_ROW = re.compile(
 )
 
 
-def read_listeners(ports: Collection[int], proc: str = PROC) -> tuple[Listener, ...]:
+def read_listeners(
+    ports: Collection[int], among: Collection[int] | None = None, proc: str = PROC
+) -> tuple[Listener, ...]:
     """Every LISTEN socket of `ports`, IPv4 and IPv6, with the processes seen to hold it.
 
+    Holders are looked for in every process, or only `among` these PIDs: a socket of theirs may
+    then be held by others too.
     Those of our own network namespace (by netlink; by `proc`, where that is another or netlink is
     closed to us); `who` is left empty.
     """
@@ -33,7 +37,7 @@ def read_listeners(ports: Collection[int], proc: str = PROC) -> tuple[Listener, 
     found = [listener for listener in _read_all(proc) if listener.port in wanted]
     if not found:
         return ()
-    holders = read_holders({listener.inode for listener in found}, proc)
+    holders = read_holders({listener.inode for listener in found}, among, proc)
     return tuple(
         Listener(
             listener.address,
@@ -83,14 +87,16 @@ def parse_address(text: str) -> str:
     return inet_ntop(AF_INET6 if len(packed) == 16 else AF_INET, packed)
 
 
-def read_holders(inodes: Collection[int], proc: str = PROC) -> dict[int, frozenset[int]]:
+def read_holders(
+    inodes: Collection[int], among: Collection[int] | None = None, proc: str = PROC
+) -> dict[int, frozenset[int]]:
     """For each socket inode, the PIDs with a descriptor of it; those hidden from us are left out.
 
-    All of proc is looked through: more than one process may hold one socket.
+    All of proc is looked through, or only the processes `among`: more than one may hold a socket.
     """
     targets = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, set[int]] = {}
-    for pid in read_pids(proc):
+    for pid in read_pids(proc) if among is None else among:
         folder = f"{proc}/{pid}/fd"
         try:
             names = os.listdir(folder)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lumbridge_compute.core.identity import Process
+from lumbridge_compute.host.pidfd import identify, open_same
 from lumbridge_compute.host.procfs import (
     parse_cgroup_paths,
     parse_meminfo,
@@ -17,6 +18,7 @@ from lumbridge_compute.host.procfs import (
     read_boot_id,
     read_carriers,
     read_cgroup,
+    read_environment,
     read_memory,
     read_name,
     read_own_pids,
@@ -167,3 +169,42 @@ def test_a_proc_that_is_not_there_is_empty_not_an_error(tmp_path: Path) -> None:
     assert read_processes(str(tmp_path)) == {}
     assert read_memory(str(tmp_path)) is None
     assert read_process(1, str(tmp_path)) is None
+
+
+CHAIN = """
+import os
+for _ in range(20000):
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_a_process_that_lives_by_forking_is_in_every_look(zoo: Zoo) -> None:
+    """Each of its processes ends within a millisecond, and leaves a child."""
+    leader = zoo.python(CHAIN)
+    identity = identify(leader.pid)
+    assert identity is not None
+    chain = open_same(identity)
+    assert chain is not None
+    with chain:
+        until(lambda: chain.ended, "the end of the first of the chain")
+        looks = [read_processes() for _ in range(50)]
+        carriers = [read_carriers({zoo.token})[zoo.token] for _ in range(50)]
+        assert chain.signal_group(signal.SIGKILL)  # the kernel lets none of them fork past it
+    for table in looks:
+        assert any(row.alive and row.group == leader.pid for row in table.values())
+    assert all(carriers)
+
+
+def test_a_process_in_the_middle_of_an_exec_carries_its_token(zoo: Zoo) -> None:
+    again = 'exec /bin/sh -c "$0" "$0"'
+    child = zoo.start("/bin/sh", "-c", again, again)
+    looks = [read_carriers({zoo.token})[zoo.token] for _ in range(300)]
+    assert set(looks) == {frozenset({child.pid})}
+
+
+def test_a_process_without_an_environment_is_not_waited_for(zoo: Zoo) -> None:
+    child = zoo.start("env", "-i", "sleep", "1000")
+    until(lambda: read_name(child.pid) == "sleep", "the exec")
+    looks = [read_environment(child.pid) for _ in range(100)]
+    assert set(looks) == {b""}

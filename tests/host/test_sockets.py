@@ -64,7 +64,7 @@ def test_a_listener_is_seen_with_its_address_and_its_holder(
     sockets: ExitStack, family: socket.AddressFamily, host: str, shown: str, proc: str
 ) -> None:
     port = listen(sockets, family, host)
-    (found,) = read_listeners({port}, proc)
+    (found,) = read_listeners({port}, proc=proc)
     assert (found.address, found.port, found.uid) == (shown, port, os.geteuid())
     assert found.pids == {os.getpid()}
     assert found.who == ""
@@ -73,7 +73,7 @@ def test_a_listener_is_seen_with_its_address_and_its_holder(
 def test_two_families_on_one_port_are_two_listeners(sockets: ExitStack, proc: str) -> None:
     port = listen(sockets, socket.AF_INET, "127.0.0.1")
     listen(sockets, socket.AF_INET6, "::1", port)
-    assert {each.address for each in read_listeners({port}, proc)} == {"127.0.0.1", "::1"}
+    assert {each.address for each in read_listeners({port}, proc=proc)} == {"127.0.0.1", "::1"}
 
 
 def test_processes_that_share_a_port_by_reuseport_are_told_apart(zoo: Zoo, proc: str) -> None:
@@ -81,7 +81,7 @@ def test_processes_that_share_a_port_by_reuseport_are_told_apart(zoo: Zoo, proc:
     port = int(zoo.line(first))
     second = zoo.python(LISTEN, str(int(socket.AF_INET)), "127.0.0.1", str(port))
     assert int(zoo.line(second)) == port
-    found = read_listeners({port}, proc)
+    found = read_listeners({port}, proc=proc)
     assert sorted(sorted(each.pids) for each in found) == sorted([[first.pid], [second.pid]])
     assert len({each.inode for each in found}) == 2
 
@@ -92,15 +92,15 @@ def test_every_process_with_the_socket_is_a_holder(sockets: ExitStack, zoo: Zoo,
     server.listen()
     server.set_inheritable(True)
     child = zoo.start("sleep", "1000", close_fds=False)
-    (found,) = read_listeners({int(server.getsockname()[1])}, proc)
+    (found,) = read_listeners({int(server.getsockname()[1])}, proc=proc)
     assert found.pids == {os.getpid(), child.pid}
 
 
 def test_a_connection_is_not_a_listener(sockets: ExitStack, proc: str) -> None:
     port = listen(sockets, socket.AF_INET, "127.0.0.1")
     client = sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
-    assert read_listeners({int(client.getsockname()[1])}, proc) == ()
-    assert len(read_listeners({port}, proc)) == 1
+    assert read_listeners({int(client.getsockname()[1])}, proc=proc) == ()
+    assert len(read_listeners({port}, proc=proc)) == 1
 
 
 def test_a_closed_port_is_free_although_its_connections_linger(proc: str) -> None:
@@ -110,13 +110,13 @@ def test_a_closed_port_is_free_although_its_connections_linger(proc: str) -> Non
         port = int(server.getsockname()[1])
         with socket.create_connection(("127.0.0.1", port)):
             server.accept()[0].close()
-    assert read_listeners({port}, proc) == ()
+    assert read_listeners({port}, proc=proc) == ()
 
 
 def test_a_bound_socket_that_does_not_listen_is_no_listener(sockets: ExitStack, proc: str) -> None:
     bound = sockets.enter_context(socket.socket())
     bound.bind(("127.0.0.1", 0))
-    assert read_listeners({bound.getsockname()[1]}, proc) == ()
+    assert read_listeners({bound.getsockname()[1]}, proc=proc) == ()
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
@@ -139,7 +139,7 @@ def test_holders_that_the_kernel_hides_leave_the_listener(tmp_path: Path) -> Non
     (tmp_path / "net").mkdir()
     row = "0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000    33        0 654"
     (tmp_path / "net" / "tcp").write_text(f"  sl  local_address\n   0: {row} 1 0 100 0 0 10 0\n")
-    (found,) = read_listeners({8000}, str(tmp_path))
+    (found,) = read_listeners({8000}, proc=str(tmp_path))
     assert (found.address, found.uid, found.inode, found.pids) == (
         "127.0.0.1",
         33,

@@ -75,6 +75,13 @@ def paths(value: Any, path: Path = ()) -> list[Path]:
     return found
 
 
+def at(document: Any, path: Path) -> Any:
+    """What stands at `path`."""
+    for key in path:
+        document = document[key]
+    return document
+
+
 def changed(document: Any, path: Path, value: Any) -> Any:
     """A copy of `document` with `value` at `path`."""
     if not path:

@@ -123,12 +123,6 @@ def test_what_was_written_reads_as_the_same_model(model: Model) -> None:
     assert {"command", "port", "marker"} <= set(document)
 
 
-@given(MODELS)
-def test_writing_it_twice_is_the_same(model: Model) -> None:
-    document = model_document(model)
-    assert model_document(read(to_yaml(document))) == document
-
-
 def test_defaults_are_left_out() -> None:
     model = Model("m", ("serve", "${port}"), 8001, "m")
     wanted = {"command": ["serve", "${port}"], "port": 8001, "marker": "m"}
