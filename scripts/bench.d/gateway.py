@@ -211,7 +211,9 @@ def _compile(program: str, folder: Path) -> None:
     try:
         subprocess.run(["cc", "-O2", "-o", folder / program, source], check=True)
     except FileNotFoundError:
-        sys.exit("cannot measure: there is no C compiler (on Debian: apt-get install gcc libc6-dev)")
+        sys.exit(
+            "cannot measure: there is no C compiler (on Debian: apt-get install gcc libc6-dev)"
+        )
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
