@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import select
 import socket
 from collections.abc import Iterator
 
@@ -124,6 +127,41 @@ def test_an_expected_upstream_is_tried_again_when_the_one_it_was_tried_for_has_l
         rig.advance(RETRY_S)
         with rig.server() as server:
             assert rig.read(server, 1) == b"2"
+
+
+def test_an_expected_upstream_is_tried_again_when_the_one_being_connected_has_left(
+    no_upstream: Rig,
+) -> None:
+    rig = no_upstream
+    rig.gateway.expect()
+    first, second = rig.client(), rig.client()
+    second.send(b"2")
+    rig.until(lambda: held(rig) == 2)
+    rig.upstream.listen(0)
+    with fill_backlog(rig.upstream) as fillers:
+        rig.advance(RETRY_S)
+        assert held(rig) == 2, "the attempt hangs"
+        reset(first)
+        rig.until(lambda: held(rig) == 1)
+        for _ in range(fillers):
+            rig.upstream.accept()[0].close()
+    rig.advance(RETRY_S)
+    with second, rig.server() as server:
+        assert rig.read(server, 1) == b"2"
+
+
+@contextlib.contextmanager
+def fill_backlog(upstream: socket.socket) -> Iterator[int]:
+    """Connections that fill the backlog of `upstream`; how many it has."""
+    with contextlib.ExitStack() as stack:
+        for count in itertools.count():
+            filler = stack.enter_context(socket.socket())
+            filler.settimeout(0)
+            filler.connect_ex(upstream.getsockname())
+            if not select.select([], [filler], [], 0)[1]:
+                filler.close()
+                yield count
+                return
 
 
 # --- hold

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -13,7 +14,8 @@ import threading
 import pytest
 
 from lumbridge_compute.gateway import sockets
-from tests.gateway.rig import FIN, RST, Rig, open_rig, open_server, reset, turning
+from lumbridge_compute.gateway.pipes import PipePool
+from tests.gateway.rig import FIN, PATIENCE_S, RST, Rig, open_rig, open_server, reset, turning
 
 MIB = 1024 * 1024
 
@@ -180,48 +182,65 @@ def test_a_slow_reader_holds_its_sender_back(rig: Rig) -> None:
         assert rig.read(client, 3) == b"end"
 
 
-def test_duplex_traffic_arrives_as_it_was_sent(rig: Rig) -> None:
-    size = 24 * MIB
-    client, server = rig.pair()
-    client.settimeout(None)
-    server.settimeout(None)
-    digests: dict[str, tuple[str, str]] = {}
-    with client, server, turning(rig):
-        talks = [
-            threading.Thread(target=talk, args=(sock, name, size, digests))
-            for sock, name in ((client, "client"), (server, "server"))
-        ]
-        for thread in talks:
-            thread.start()
-        for thread in talks:
-            thread.join()
-    assert digests["client"][0] == digests["server"][1]
-    assert digests["server"][0] == digests["client"][1]
+@pytest.mark.parametrize("pipes", [64, 1, 0])
+def test_duplex_traffic_arrives_as_it_was_sent(rig: Rig, pipes: int) -> None:
+    """Also where pipes are short, and all connections share one buffer."""
+    rig.engine.pipes = PipePool(pipes)
+    size = 8 * MIB
+    results: list[tuple[str, str]] = []
+    with contextlib.ExitStack() as stack:
+        talks = []
+        for pair in (rig.pair(), rig.pair()):
+            for sock in pair:
+                stack.enter_context(sock).settimeout(PATIENCE_S)
+            talks += [
+                threading.Thread(target=talk, args=(sock, other, size, results))
+                for sock, other in (pair, pair[::-1])
+            ]
+        with turning(rig):
+            for thread in talks:
+                thread.start()
+            for thread in talks:
+                thread.join()
+    assert len(results) == 4
+    assert all(sent == got for sent, got in results)
     status = rig.gateway.status()
-    assert (status.up_bytes, status.down_bytes, status.reset) == (size, size, 0)
+    assert (status.up_bytes, status.down_bytes, status.reset) == (2 * size, 2 * size, 0)
 
 
-def talk(sock: socket.socket, name: str, size: int, digests: dict[str, tuple[str, str]]) -> None:
-    """Send `size` random bytes in random pieces while reading to the end."""
-    pieces = random.Random(name)
-    sent = hashlib.md5()
+def talk(
+    sender: socket.socket, reader: socket.socket, size: int, results: list[tuple[str, str]]
+) -> None:
+    """Send `size` random bytes in random pieces, and read them to the end at the other side."""
+    pieces = random.Random(size)
+    sent, got = hashlib.md5(), hashlib.md5()
 
     def send() -> None:
         left = size
         while left:
             piece = os.urandom(min(left, pieces.choice([1, 100, 65_536, 300_000])))
-            sock.sendall(piece)
+            sender.sendall(piece)
             sent.update(piece)
             left -= len(piece)
-        sock.shutdown(socket.SHUT_WR)
+        sender.shutdown(socket.SHUT_WR)
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    got = hashlib.md5()
-    while piece := sock.recv(MIB):
+    thread = threading.Thread(target=send)
+    thread.start()
+    while piece := reader.recv(MIB):
         got.update(piece)
-    sender.join()
-    digests[name] = sent.hexdigest(), got.hexdigest()
+    thread.join()
+    results.append((sent.hexdigest(), got.hexdigest()))
+
+
+def test_a_stuck_reader_keeps_its_bytes_while_others_are_served(rig: Rig) -> None:
+    rig.engine.pipes = PipePool(0)
+    client, server = rig.pair()
+    other_client, other_server = rig.pair()
+    with client, server, other_client, other_server:
+        sent = fill(rig, server)
+        rig.write(other_server, b"x" * 65_536)
+        assert rig.read(other_client, 65_536) == b"x" * 65_536
+        assert rig.read(client, sent) == bytes(sent)
 
 
 def fill(rig: Rig, sock: socket.socket) -> int:
