@@ -121,9 +121,9 @@ class Engine:
         self._epoll.modify(descriptor, mask)
 
     def unwatch(self, descriptor: int) -> None:
-        """Tell nobody of the events of `descriptor`, which stays open."""
-        self._handlers.pop(descriptor, None)
-        self._epoll.unregister(descriptor)
+        """Tell nobody of the events of `descriptor`, which stays open.  Harmless when done."""
+        if self._handlers.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
 
     def forget(self, descriptor: int) -> None:
         """Tell nobody of its events any more.  The caller closes it now.

@@ -11,7 +11,7 @@ PIPE_BYTES = 256 * 1024
 """Of 64, 256 and 1024 KiB the one that costs the least time per byte."""
 
 _DEFAULT_BYTES = 64 * 1024
-_MAX_PIPES = 64
+MAX_PIPES = 64
 """Stays within what an unprivileged user may have at this size (pipe-user-pages-soft, 64 MiB for
 all of the user's pipes; a pipe beyond is tiny), and bounds what stuck readers can pin."""
 _MAX_IDLE = 8
@@ -27,7 +27,9 @@ class Pipe(NamedTuple):
 class PipePool:
     """Lends pipes, empty ones only, and keeps a few of those that come back."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_pipes: int = MAX_PIPES) -> None:
+        """Lend up to `max_pipes` at a time."""
+        self._max_pipes = max_pipes
         self._idle: list[Pipe] = []
         self._lent = 0
 
@@ -35,7 +37,7 @@ class PipePool:
         """An empty pipe, to be given back or discarded; None where there is none to be had."""
         if self._idle:
             pipe = self._idle.pop()
-        elif self._lent >= _MAX_PIPES:
+        elif self._lent >= self._max_pipes:
             return None
         else:
             made = _make_pipe()

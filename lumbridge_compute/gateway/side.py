@@ -139,7 +139,9 @@ class Side:
             if self.peer is not None:
                 self.peer.pump()
         if mask & ARRIVED and not self.ended:
-            self.note_arrival(mask)
+            self.readable = True
+            if mask & MORE_FOLLOWS:
+                self.insist = True
             self.pump()
 
     def note_arrival(self, mask: int) -> None:
@@ -154,11 +156,27 @@ class Side:
         return self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def pump(self) -> None:
-        """Move bytes to the peer until one of the two has to wait, or the turn is over."""
+        """Move bytes to the peer until one of the two has to wait, or the turn is over.
+
+        Nothing is read while something waits for the peer: that is the whole back-pressure.
+        """
         if self.queued:
             return
+        peer = self.peer
         for _ in range(_ROUNDS):
-            if not self._move():
+            if peer is None or not peer.writable:
+                more = False
+            elif self.piped_bytes:
+                more = self._empty_pipe(peer)
+            elif self.tail is not None:
+                more = self._send(peer, self.tail)
+            elif not self.readable:
+                more = False
+            elif self.full_reads < _FULL_READS_TO_SPLICE:
+                more = self._copy(peer)
+            else:
+                more = self._splice(peer)
+            if not more:
                 if self.broken:
                     self.connection.reset()
                 return
@@ -193,24 +211,6 @@ class Side:
                 self.engine.pipes.give_back(self.pipe)
             self.pipe = None
             self.piped_bytes = 0
-
-    def _move(self) -> bool:
-        """One round; False when there is no more to do now.
-
-        Nothing is read while something waits for the peer: that is the whole back-pressure.
-        """
-        peer = self.peer
-        if peer is None or not peer.writable:
-            return False
-        if self.piped_bytes:
-            return self._empty_pipe(peer)
-        if self.tail is not None:
-            return self._send(peer, self.tail)
-        if not self.readable:
-            return False
-        if self.full_reads < _FULL_READS_TO_SPLICE:
-            return self._copy(peer)
-        return self._splice(peer)
 
     def _copy(self, peer: Side) -> bool:
         """Small reads, and the first of large ones, through the engine's one buffer."""

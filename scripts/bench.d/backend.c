@@ -18,7 +18,7 @@ static char chunk[CHUNK_BYTES];
 
 static void end(int fd) {
     struct connection *c = &connections[fd];
-    if (c->kind == STREAM) {
+    if (c->kind == STREAM || c->kind == STEP) {
         int last = streams[--stream_count];
         streams[c->stream_at] = last;
         connections[last].stream_at = c->stream_at;
@@ -66,9 +66,11 @@ static void begin(int fd) {
         send_bulk(fd);
     } else if (c->kind == UPLOAD) {
         take_bulk(fd);
-    } else if (c->kind == STREAM) {
+    } else if (c->kind == STREAM || c->kind == STEP) {
         c->period_ns = request.amount * 1000u;
-        c->due_ns = now_ns() + (uint64_t)rand() % c->period_ns;
+        c->due_ns = now_ns() + c->period_ns;
+        if (c->kind == STEP) c->due_ns -= c->due_ns % c->period_ns;
+        else c->due_ns -= (uint64_t)rand() % c->period_ns;
         c->stream_at = stream_count;
         streams[stream_count++] = fd;
     } else if (send(fd, chunk, REQUEST_BYTES, 0) < 0) {
@@ -110,8 +112,7 @@ static uint64_t send_tokens(void) {
         if (c->due_ns <= now) {
             token.sent_ns = now_ns();
             send(streams[at], &token, sizeof token, MSG_DONTWAIT);
-            c->due_ns += c->period_ns;
-            if (c->due_ns < now) c->due_ns = now + c->period_ns;
+            while (c->due_ns <= now) c->due_ns += c->period_ns;
         }
         if (c->due_ns < next) next = c->due_ns;
     }

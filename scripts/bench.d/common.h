@@ -29,6 +29,7 @@ enum kind {
     DOWNLOAD = 'D', /* send `amount` bytes, then close */
     UPLOAD = 'U',   /* take `amount` bytes, then send one request back */
     STREAM = 'S',   /* send a token every `amount` microseconds, with the time of its sending */
+    STEP = 'B',     /* the same, all such connections at once, as a server that batches does */
     ANSWER = 'A',   /* send one request back, then wait for the client's close */
 };
 

@@ -23,6 +23,8 @@ SOURCES = Path(__file__).parent
 REFERENCE = "haproxy"
 TOKENS_PER_S = 20
 MOST_TOKENS_PER_S = 5000
+HOW = ("streams", "scattered")
+"""Tokens of all streams at once, as servers that batch their steps send them; and spread in time."""
 STREAMS = (1, 50, 200, 1000, 2000)
 IDLE = 2000
 
@@ -84,13 +86,13 @@ def measure_echo(bench: Bench, relay: relays.Relay) -> Figures:
     return {"p50 us": found["p50_us"], "p99 us": found["p99_us"]}
 
 
-def measure_streams(streams: int) -> Callable[[Bench, relays.Relay], Figures]:
+def measure_streams(how: str, streams: int) -> Callable[[Bench, relays.Relay], Figures]:
     """Tokens of that many streams: how late they come, and what one costs."""
     period_us = max(1_000_000 // TOKENS_PER_S, streams * 1_000_000 // MOST_TOKENS_PER_S)
 
     def measure(bench: Bench, relay: relays.Relay) -> Figures:
         before = relay.cpu_s()
-        found = bench.load(relay, "stream", streams, period_us, bench.seconds)
+        found = bench.load(relay, how, streams, period_us, bench.seconds)
         tokens = max(1.0, found["count"])
         share = bench.seconds / (bench.seconds + 0.5)  # warm-up costs CPU too
         return {
@@ -122,11 +124,12 @@ TASKS = (
     Task("bulk down", measure_bulk("down")),
     Task("bulk up", measure_bulk("up")),
     Task("echo 64 B", measure_echo),
-    *(Task(f"{streams} streams", measure_streams(streams)) for streams in STREAMS),
+    *(Task(f"{streams} streams", measure_streams("step", streams)) for streams in STREAMS),
+    *(Task(f"{streams} scattered", measure_streams("stream", streams)) for streams in STREAMS[1:]),
     Task("connect", measure_connect),
     Task("idle", measure_idle),
 )
-TOO_MUCH = {"socat": {"1000 streams", "2000 streams"}}
+TOO_MUCH = {"socat": {f"{streams} {how}" for streams in (1000, 2000) for how in HOW}}
 """A process for each connection does not get that far on a small machine."""
 
 
@@ -208,7 +211,9 @@ def _compile(program: str, folder: Path) -> None:
     try:
         subprocess.run(["cc", "-O2", "-o", folder / program, source], check=True)
     except FileNotFoundError:
-        sys.exit("cannot measure: there is no C compiler (on Debian: apt-get install gcc libc6-dev)")
+        sys.exit(
+            "cannot measure: there is no C compiler (on Debian: apt-get install gcc libc6-dev)"
+        )
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

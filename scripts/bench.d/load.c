@@ -2,7 +2,8 @@
  *
  * load PORT bulk down|up BYTES       one connection
  * load PORT echo COUNT               64 bytes there and back, one after another
- * load PORT stream STREAMS PERIOD S  tokens of many connections, each every PERIOD us, for S seconds
+ * load PORT stream STREAMS PERIOD S  a token of each connection every PERIOD us, for S seconds
+ * load PORT step STREAMS PERIOD S    the same, the tokens of all connections at once
  * load PORT connect PARALLEL S       connect, ask, be answered, close
  * load PORT idle COUNT               open, print, wait for the end of standard input
  */
@@ -104,14 +105,14 @@ static int take_tokens(int fd, struct stream *s, uint32_t *ns, size_t *count, ui
     }
 }
 
-static void stream(int streams, uint64_t period_us, double seconds) {
+static void stream(char kind, int streams, uint64_t period_us, double seconds) {
     size_t most = (size_t)(streams * (seconds + 2) * 1e6 / (double)period_us) + 1000, count = 0;
     uint32_t *ns = calloc(most, sizeof *ns);
     struct stream *states = calloc((size_t)streams + 64, sizeof *states);
     int epoll = epoll_create1(EPOLL_CLOEXEC), lost = 0;
     for (int at = 0; at < streams; at++) {
         int fd = dial(0);
-        ask(fd, STREAM, period_us);
+        ask(fd, kind, period_us);
         fcntl(fd, F_SETFL, O_NONBLOCK);
         if (fd >= streams + 64) die("descriptor");
         watch(epoll, fd, EPOLLIN);
@@ -183,8 +184,8 @@ int main(int argc, char **argv) {
     const char *what = argv[2];
     if (!strcmp(what, "bulk") && argc == 5) bulk(argv[3][0] == 'u', strtoull(argv[4], NULL, 10));
     else if (!strcmp(what, "echo")) echo(strtoul(argv[3], NULL, 10));
-    else if (!strcmp(what, "stream") && argc == 6)
-        stream(atoi(argv[3]), strtoull(argv[4], NULL, 10), atof(argv[5]));
+    else if ((!strcmp(what, "stream") || !strcmp(what, "step")) && argc == 6)
+        stream(what[2] == 'r' ? STREAM : STEP, atoi(argv[3]), strtoull(argv[4], NULL, 10), atof(argv[5]));
     else if (!strcmp(what, "connect") && argc == 5) connect_often(atoi(argv[3]), atof(argv[4]));
     else if (!strcmp(what, "idle")) idle(atoi(argv[3]));
     else return 2;

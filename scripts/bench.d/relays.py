@@ -98,7 +98,8 @@ Starter = Callable[[int, Path], tuple[list[str] | None, dict[str, str]]]
 def _lumbridge(upstream: int, _folder: Path, *more: str) -> tuple[list[str], dict[str, str]]:
     port = _free_port()
     serve = str(Path(__file__).with_name("serve_gateway.py"))
-    return [sys.executable, serve, str(port), str(upstream), *more], {"BENCH_PORT": str(port)}
+    environment = {"BENCH_PORT": str(port), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return [sys.executable, serve, str(port), str(upstream), *more], environment
 
 
 def _lumbridge_busy(upstream: int, folder: Path) -> tuple[list[str], dict[str, str]]:
