@@ -20,7 +20,7 @@ from collections import deque
 from lumbridge_compute.core.floor import Past
 from lumbridge_compute.host import pidfd_signal, urgent
 from lumbridge_compute.host.meminfo import Meminfo
-from lumbridge_compute.watchdog.loop import FloorLoop, Signaller, Senses, obey
+from lumbridge_compute.watchdog.loop import FloorLoop, Senses, Signaller, obey
 from lumbridge_compute.watchdog.protocol import (
     LINE_BYTES,
     FloorEvent,

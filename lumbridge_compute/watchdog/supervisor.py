@@ -30,26 +30,24 @@ from lumbridge_compute.watchdog.protocol import (
     render_message,
 )
 
-RESTART_PAUSES_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""A sampler that ended is started again after these; then no more, and the task watches."""
-
 PROVEN_S = 60.0
 """A sampler that lived so long has its restarts back."""
-
-SILENCE_LIMIT_S = 10.0
-"""A sampler tells something every 2 s; one that is silent for so long is stuck, and ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the floor is watched with; the defaults are the real ones.
 
-    `interpreter` starts Python for the sampler; `signaller` and `now`, a steady clock that must
-    be the sampler's, are used by the task.
+    `interpreter` starts Python for the sampler.  One that ended is started again after each of
+    `restart_pauses_s`, then no more.  One that was silent for `silence_limit_s` is stuck, and
+    ended: it tells something every 2 s.  `signaller` and `now`, a steady clock that must be the
+    sampler's, are used by the task.
     """
 
     meminfo_path: str = PATH
     interpreter: tuple[str, ...] = (sys.executable, "-I", "-S", "-B")
+    restart_pauses_s: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+    silence_limit_s: float = 10.0
     signaller: Signaller = field(default_factory=Signaller)
     now: Callable[[], float] = time.monotonic
 
@@ -77,17 +75,20 @@ async def open_guard(
 async def _watch(guard: Guard, machine: Machine) -> None:
     """One sampler after another, and the task whenever none is in charge."""
     task = _Task(guard, machine)
-    failures = 0
-    while failures <= len(RESTART_PAUSES_S):
+    pauses = iter((0.0, *machine.restart_pauses_s))
+    cause = ""
+    while (pause_s := next(pauses, None)) is not None:
         began_s = trio.current_time()
         async with trio.open_nursery() as nursery:
             cover = trio.CancelScope()
             nursery.start_soon(task.run, cover)
-            await trio.sleep(RESTART_PAUSES_S[failures - 1] if failures else 0)
+            await trio.sleep(pause_s)
             cause = await _run_sampler(guard, machine, cover)
             guard.watched_by(None, cause)
             cover.cancel()
-        failures = 1 if trio.current_time() - began_s >= PROVEN_S else failures + 1
+        if trio.current_time() - began_s >= PROVEN_S:
+            pauses = iter(machine.restart_pauses_s)
+    guard.watched_by(None, f"{cause}; it is not started again")
     await task.run(trio.CancelScope())
 
 
@@ -97,21 +98,27 @@ async def _run_sampler(guard: Guard, machine: Machine, cover: trio.CancelScope) 
         held, channel = start_sampler(machine.interpreter, machine.meminfo_path)
     except OSError as error:
         return f"cannot start the sampler: {error}"
+    sampler = _Sampler(held, channel, machine.silence_limit_s)
     with held:
         try:
-            cause = await _converse(guard, held, channel, cover)
+            cause = await _converse(guard, sampler, cover)
         finally:
             channel.close()
             await end_sampler(held)
         return f"{cause}: {held.exit_cause() or 'ended, cause not known'}"
 
 
-async def _converse(
-    guard: Guard, held: HeldProcess, channel: Channel, cover: trio.CancelScope
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Sampler:
+    held: HeldProcess
+    channel: Channel
+    silence_limit_s: float
+
+
+async def _converse(guard: Guard, sampler: _Sampler, cover: trio.CancelScope) -> str:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_send, guard, channel)
-        cause = await _receive(guard, held, channel, cover)
+        nursery.start_soon(_send, guard, sampler.channel)
+        cause = await _receive(guard, sampler, cover)
         nursery.cancel_scope.cancel()
     return cause
 
@@ -131,15 +138,13 @@ async def _send(guard: Guard, channel: Channel) -> None:
         await guard.wait_newer(changes.version)
 
 
-async def _receive(
-    guard: Guard, held: HeldProcess, channel: Channel, cover: trio.CancelScope
-) -> str:
+async def _receive(guard: Guard, sampler: _Sampler, cover: trio.CancelScope) -> str:
     """Take what the sampler says until it says no more; why it does not."""
     while True:
-        with trio.move_on_after(SILENCE_LIMIT_S) as silence:
-            line = await channel.receive()
+        with trio.move_on_after(sampler.silence_limit_s) as silence:
+            line = await sampler.channel.receive()
         if silence.cancelled_caught:
-            return f"the sampler was silent for {SILENCE_LIMIT_S:.0f} s"
+            return f"the sampler was silent for {sampler.silence_limit_s:g} s"
         if not line:
             return "the sampler ended"
         message = parse_message(line)
@@ -147,7 +152,7 @@ async def _receive(
             version = message.number("version") or 0
             # The task may hold a model already that the sampler will hear of next.
             if version == guard.version:
-                _hand_over(guard, held, cover)
+                _hand_over(guard, sampler.held, cover)
             guard.put_in_force(version)
         elif message.kind == "past":
             guard.past = parse_past(message)
