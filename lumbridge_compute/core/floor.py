@@ -9,9 +9,9 @@ never leads to a signal.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
 
 from lumbridge_compute.core.units import GIB
+from lumbridge_compute.core.values import dataclass, replace
 
 NAP_S = (0.01, 0.25)
 """The shortest and the longest time between two looks."""

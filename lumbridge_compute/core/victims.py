@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+from lumbridge_compute.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from lumbridge_compute.core.identity import Identity
+from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.host.procfs import (
     PROC,
     read_boot_id,

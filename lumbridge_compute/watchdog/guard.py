@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Self
 
 from trio_util import AsyncValue  # type: ignore[import-untyped]
 
 from lumbridge_compute.core.floor import Past
+from lumbridge_compute.core.values import dataclass, replace
 from lumbridge_compute.host.pidfd import refuse_target
 from lumbridge_compute.watchdog.loop import Target
 from lumbridge_compute.watchdog.protocol import (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 from lumbridge_compute.core.floor import (
     Decision,
@@ -22,6 +21,7 @@ from lumbridge_compute.core.floor import (
     forget_stopped,
     pass_over,
 )
+from lumbridge_compute.core.values import dataclass, replace
 from lumbridge_compute.host import pidfd_signal
 from lumbridge_compute.watchdog.protocol import (
     FloorEvent,

@@ -12,9 +12,9 @@ version=N`, answered by `synced version=N` when all before it is in force.  From
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from lumbridge_compute.core.floor import Action, Past
+from lumbridge_compute.core.values import dataclass
 
 LINE_BYTES = 65536
 

@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import trio
 
 from lumbridge_compute.core.floor import Past
+from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.host.meminfo import PATH, Meminfo
 from lumbridge_compute.host.pidfd import HeldProcess
 from lumbridge_compute.watchdog.channel import Channel, end_sampler, start_sampler
