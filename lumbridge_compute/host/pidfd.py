@@ -1,4 +1,4 @@
-"""Processes held by pidfd: the only module that signals.
+"""Processes held by pidfd: the only module that signals, by way of `pidfd_signal`.
 
 A PID is a number that the kernel hands out again; a pidfd is one process for as long as it is
 held.  So: open the pidfd, then compare the identity, then signal through the pidfd.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 from collections.abc import Callable
 from functools import cache
 from types import TracebackType
@@ -19,10 +18,11 @@ from typing import Self
 
 from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.values import dataclass
+from lumbridge_compute.host import pidfd_signal
 from lumbridge_compute.host.exits import read_exit_cause
+from lumbridge_compute.host.pidfd_signal import has_ended
 from lumbridge_compute.host.procfs import read_ancestors, read_boot_id, read_process
 
-_PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 _PID_LIMIT = 1 << 22  # PID_MAX_LIMIT of the kernel: no PID is larger
 _NO_SUCH_PROCESS = (errno.ESRCH, errno.EINVAL, errno.ENOENT)  # the latter two: PID of a thread
 
@@ -66,7 +66,7 @@ class HeldProcess:
     @property
     def ended(self) -> bool:
         """True when every thread of it has ended; a zombie has."""
-        return _readable(self._descriptor)
+        return has_ended(self._descriptor)
 
     def signal(self, number: int) -> bool:
         """Signal this process; False when it has ended.
@@ -87,12 +87,7 @@ class HeldProcess:
         """
         pid = self.identity.pid
         refuse_target(pid)
-        try:
-            return _send(self._descriptor, pid, number, group=True)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-        return _kill_group(self._descriptor, pid, number)
+        return _send(self._descriptor, pid, number, group=True)
 
     async def wait(self) -> None:
         """Return when the process has ended (a zombie has).  Cancelling it changes nothing."""
@@ -144,7 +139,7 @@ def identify(pid: int) -> Identity | None:
         try:
             process = read_process(pid)
             # Ended, and yet its row is not a zombie's: the row is that of the next with this PID.
-            if process is None or (process.alive and _readable(descriptor)):
+            if process is None or (process.alive and has_ended(descriptor)):
                 continue
             return _identity(descriptor, process)
         finally:
@@ -202,7 +197,7 @@ def _open_same(identity: Identity) -> HeldProcess | None:
     if process is not None and process.alive:
         now = _identity(descriptor, process)
         # Asked last: not ended now means that the PID was its own while the row was read.
-        if identity.matches(now) and not _readable(descriptor):
+        if identity.matches(now) and not has_ended(descriptor):
             return HeldProcess(descriptor, now)
     os.close(descriptor)
     return None
@@ -227,28 +222,9 @@ def _has_pidfs() -> bool:
         os.close(own)
 
 
-def _readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 def _send(descriptor: int, pid: int, number: int, *, group: bool = False) -> bool:
     for observer in observers:
         observer(Sent(pid, number, group))
-    try:
-        signal.pidfd_send_signal(descriptor, number, None, _PROCESS_GROUP if group else 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _kill_group(descriptor: int, pid: int, number: int) -> bool:
-    # While the leader lives, its PID and with it the number of its group are nobody else's.
-    if _readable(descriptor) or os.getpgid(pid) != pid:
-        return False
-    try:
-        os.killpg(pid, number)  # noqa: TID251 - this is the module that signals
-    except ProcessLookupError:
-        return False
-    return True
+    if group:
+        return pidfd_signal.send_group(descriptor, pid, number)
+    return pidfd_signal.send(descriptor, number)

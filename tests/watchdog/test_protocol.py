@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from lumbridge_compute.core.floor import Action, Past
+from lumbridge_compute.watchdog.protocol import (
+    FloorEvent,
+    FloorEventKind,
+    parse_event,
+    parse_message,
+    parse_past,
+    render_event,
+    render_message,
+    render_past,
+)
+
+EVENTS = [
+    FloorEvent(FloorEventKind.READY, 1.5, detail="round-robin memory-locked"),
+    FloorEvent(FloorEventKind.BLIND, 2.0, detail="MemAvailable is 0 bytes of 5"),
+    FloorEvent(FloorEventKind.SAMPLE, 2.25, 5, 10, 3, 17.0),
+    FloorEvent(FloorEventKind.TERM, 2.25, 2, 10, 3, 17.0, victim="qwen-3.b_1", grace_s=0.25),
+    FloorEvent(FloorEventKind.STOPPED, 3.0, 9, 10, 3, victim="a", exit_s=0.75, back_bytes=-7),
+]
+
+PASTS = [
+    Past(),
+    Past(stopped=frozenset({"a", "b"})),
+    Past(action=Action("a", 1.5, 10, 7.0, 2.5), stopped=frozenset({"a"})),
+    Past(action=Action("a", 1.5, 10, 7.0, 2.5, 2.0, 4, 2.25), stopped=frozenset({"a", "c"})),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_is_read_as_it_was_written(event: FloorEvent) -> None:
+    line = render_event(event)
+    assert b"\n" not in line
+    assert parse_event(parse_message(line)) == event
+
+
+@pytest.mark.parametrize("past", PASTS)
+def test_a_past_is_read_as_it_was_written(past: Past) -> None:
+    assert parse_past(parse_message(render_past(past))) == past
+
+
+def test_none_is_left_out() -> None:
+    assert render_message("order", names="a,b", other=None) == b"order names=a,b"
+
+
+@pytest.mark.parametrize("line", [b"floor bytes", b"\xff", b"floor  bytes=1"])
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"cannot read message|decode"):
+        parse_message(line)
