@@ -56,7 +56,7 @@ class AgentDocument(TypedDict):
     """The answer to GET /agent.
 
     `registry_fault` says why compute.yaml, as it is now, is not in force; `resumed` is False until
-    the agent's own resume has ended.
+    the agent's own resume has ended; `waiting` counts the orders that wait for the one under way.
     """
 
     pid: int
@@ -64,5 +64,6 @@ class AgentDocument(TypedDict):
     registry_fault: str | None
     resumed: bool
     transaction: TransactionDocument | None
+    waiting: int
     floor: FloorDocument
     gateways: list[GatewayDocument]

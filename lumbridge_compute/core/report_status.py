@@ -309,7 +309,8 @@ def _agent_lines(agent: AgentView, version: str) -> Iterable[str]:
         doing_line = "at rest" if told["resumed"] else "before its resume"
     else:
         what = f"{doing['command']} {doing['name'] or ''}".strip()
-        doing_line = f"{what}, for {render_seconds(doing['age_s'])}"
+        waiting = f", {told['waiting']} waiting" if told["waiting"] else ""
+        doing_line = f"{what}, for {render_seconds(doing['age_s'])}{waiting}"
     differs = f", this command is {version}" if agent.version != version else ""
     yield f"agent: {pid}, version {agent.version}{differs}; {doing_line}"
     if told["registry_fault"] is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import trio
 from trio_util import AsyncValue
 
-from lumbridge_compute.core.events import Event, Outcome
+from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import Holder
@@ -40,7 +40,7 @@ class Running:
     since_s: float
 
     def __str__(self) -> str:
-        return f"{self.order.command} {self.order.name or ''}".strip()
+        return _title(self.order)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +72,11 @@ class Transactions:
         self._interruption = Interruption()
         self._send, self._receive = trio.open_memory_channel[_Job](math.inf)
 
+    @property
+    def waiting(self) -> int:
+        """How many orders wait for their turn."""
+        return len(self._waiting)
+
     async def run(self) -> None:
         """One job after another, until cancelled."""
         async for job in self._receive:
@@ -91,8 +96,12 @@ class Transactions:
         """
         if order.dry_run:
             return await run_order(self._node_for(order, emit, client_pid), order, Interruption())
-        if (refusal := self._refusal(order)) is not None:
-            return refusal
+        if self.leaving:
+            return _leaving(order)
+        if (busy := self._busy()) is not None:
+            if not order.wait:
+                return _refused(order, busy)
+            emit(Event(EventKind.NOTE, detail=f"waiting: {busy}"))
         ticket = _Ticket(order, emit, client_pid, interruption or Interruption())
         self._waiting.append(ticket)
         self._send.send_nowait(lambda: self._run_one(ticket))
@@ -197,27 +206,31 @@ class Transactions:
         effects = HostEffects(self._node.site.root, client_pid=client_pid)
         return replace(self._node, effects=effects, emit=tell)
 
-    def _refusal(self, order: Order) -> Outcome | None:
-        if self.leaving:
-            return _leaving(order)
+    def _busy(self) -> str | None:
+        """What the agent has under way or is about to begin, and for whom."""
         running = self.running.value
-        if order.wait or (running is None and not self._waiting):
+        if running is not None:
+            what, client_pid = str(running), running.client_pid
+            age = f", for {render_seconds(trio.current_time() - running.since_s)}"
+        elif self._waiting:
+            what, client_pid, age = _title(self._waiting[0].order), self._waiting[0].client_pid, ""
+        else:
             return None
-        busy = str(running) if running is not None else self._waiting[0].order.command
-        client_pid = running.client_pid if running is not None else self._waiting[0].client_pid
-        age_s = trio.current_time() - running.since_s if running is not None else 0.0
         client = f" on behalf of pid {client_pid}" if client_pid else ""
-        return Outcome(
-            Exit.BUSY,
-            order.name,
-            error=f"cannot {order.command}: the agent (pid {os.getpid()}) is busy with "
-            f"{str(busy)!r}{client}, for {render_seconds(age_s)}",
-            hint="repeat with --wait",
-        )
+        return f"the agent (pid {os.getpid()}) is busy with {what!r}{client}{age}"
+
+
+def _refused(order: Order, busy: str) -> Outcome:
+    error = f"cannot {order.command}: {busy}"
+    return Outcome(Exit.BUSY, order.name, error=error, hint="repeat with --wait")
 
 
 def _withdrawn(order: Order) -> Outcome:
     return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
+
+
+def _title(order: Order) -> str:
+    return f"{order.command} {order.name or ''}".strip()
 
 
 def _leaving(order: Order) -> Outcome:

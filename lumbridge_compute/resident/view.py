@@ -44,6 +44,7 @@ class Resident:
                 "client_pid": running.client_pid,
                 "age_s": round(trio.current_time() - running.since_s, 3),
             },
+            "waiting": self.transactions.waiting,
             "floor": {
                 "bytes": self.declared.floor_bytes or None,
                 "sampler_pid": self.floor.status.sampler_pid,

@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from lumbridge_compute.cli.ask_agent import ask_agent
+from lumbridge_compute.control.protocol import AgentDocument
 from tests.system.node import BOUND_S, SystemNode, until
 
 
@@ -22,15 +24,18 @@ class Agent:
     def log(self) -> str:
         return (self.node.root / "agent.log").read_text()
 
-    def told(self) -> dict[str, Any]:
-        """What `status` knows of it."""
-        told: dict[str, Any] = self.node.status()["agent"]
+    def told(self) -> AgentDocument:
+        """What it tells of itself."""
+        told = ask_agent(str(self.node.root))
+        assert told is not None, self.log
         return told
 
     def serves(self) -> bool:
         assert self.process.poll() is None, self.log
-        told = self.told()
-        return told["pid"] == self.process.pid and not told["stuck"]
+        if not (self.node.root / ".kuda" / "agent.sock").exists():
+            return False
+        told = ask_agent(str(self.node.root))
+        return told is not None and told["pid"] == self.process.pid
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
@@ -53,5 +58,5 @@ def start_agent(node: SystemNode, *args: str, resumed: bool = True, **keys: Any)
     agent = Agent(node, process)
     until(agent.serves, "the agent serves", BOUND_S)
     if resumed:
-        until(lambda: "transaction ends order='resume'" in agent.log, "it has resumed", BOUND_S)
+        until(lambda: agent.told()["resumed"], "it has resumed", BOUND_S)
     return agent
