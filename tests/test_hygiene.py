@@ -19,6 +19,7 @@ import lumbridge_compute
 ROOT = Path(__file__).parent.parent
 SCRIPTS = [
     ROOT / ".ci" / "run",
+    ROOT / "tests" / "systemd" / "box",
     *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file()),
 ]
 SHELL_SCRIPTS = [path for path in SCRIPTS if path.read_bytes().startswith(b"#!/usr/bin/env bash\n")]

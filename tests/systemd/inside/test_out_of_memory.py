@@ -1,0 +1,58 @@
+"""Memory runs out in the box, for real: the kernel takes a model and leaves the agent."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from subprocess import PIPE
+
+import trio
+
+from tests.system.node import alive
+from tests.systemd.service import Service, are_same, eventually
+
+ALLOCATED_MIB = 300
+# Takes memory, 8 MiB at a time, until it is told to stop.
+_HOG = """
+import sys
+taken = []
+for _ in sys.stdin:
+    taken.append(bytearray(b"x" * (8 << 20)))
+    print(flush=True)
+"""
+
+
+async def test_a_model_that_the_kernel_ends_is_recorded_and_the_agent_serves_on(
+    service: Service,
+) -> None:
+    service.node.models["small"]["command"] += ["--allocate", str(ALLOCATED_MIB)]
+    service.node.write()
+    pids = await service.start("day")
+    before = await service.main_pid()
+    assert alive(pids["small"])
+    await fill_memory_until_it_dies(pids["small"])
+
+    async def recorded() -> bool:
+        return "killed by SIGKILL" in (service.node.state()["last_error"] or "")
+
+    await eventually(recorded, "the death is recorded")
+    assert "small" in service.node.state()["last_error"]
+    assert await service.main_pid() == before
+    assert await service.show("ActiveState") == "active"
+    assert are_same({"voice": pids["voice"]})
+
+
+async def fill_memory_until_it_dies(pid: int) -> None:
+    """Take memory until the kernel ends `pid` to find some."""
+    start = partial(
+        trio.run_process, [sys.executable, "-c", _HOG], stdin=PIPE, stdout=PIPE, check=False
+    )
+    async with trio.open_nursery() as nursery:
+        hog: trio.Process = await nursery.start(start)
+        assert hog.stdin is not None
+        assert hog.stdout is not None
+        with trio.fail_after(60):
+            while alive(pid):
+                await hog.stdin.send_all(b"\n")
+                assert await hog.stdout.receive_some(), "the kernel has ended the hog instead"
+        hog.kill()
