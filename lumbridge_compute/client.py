@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -203,7 +203,7 @@ class Node:
         answer = await self._ask("GET", f"/history?n={count}")
         return cast("list[dict[str, Any]]", answer["entries"])
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Each step of every transaction from now on, whoever asked for it.
 
         Close the iterator (`contextlib.aclosing`) before the node.

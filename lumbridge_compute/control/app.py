@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import Any
 
 import trio
@@ -112,10 +113,11 @@ async def _read_body(request: Request) -> dict[str, Any]:
     """The JSON object of a request's body, bounded in size and time."""
     data = bytearray()
     with trio.move_on_after(BODY_S) as bound:
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > MAX_BODY_BYTES:
-                raise HTTPException(413, f"a request may have {MAX_BODY_BYTES} bytes")
+        async with aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                data += chunk
+                if len(data) > MAX_BODY_BYTES:
+                    raise HTTPException(413, f"a request may have {MAX_BODY_BYTES} bytes")
     if bound.cancelled_caught:
         raise HTTPException(408, f"the request did not come within {BODY_S:g} s")
     try:

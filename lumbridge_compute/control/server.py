@@ -18,8 +18,6 @@ from lumbridge_compute.resident.view import Resident
 
 MAX_CONNECTIONS = 64
 SEND_S = 10.0
-"""A client that takes nothing for so long is let go."""
-
 _FAREWELL_S = 0.5
 """How long answers may still go out once the agent leaves."""
 
@@ -28,15 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 async def serve_control(
-    resident: Resident, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    resident: Resident,
+    *,
+    send_s: float = SEND_S,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the agent's socket until cancelled; what has an answer by then still gets it.
 
+    A client that takes nothing for `send_s` seconds is let go.
     Raises Refused where the socket can't be made.
     """
     with open_control_socket(resident.root) as sock:
         listener = trio.socket.from_stdlib_socket(sock)
-        server = _Server(resident)
+        server = _Server(resident, send_s)
         async with trio.open_nursery() as nursery:
             handlers = await nursery.start(server.keep_handlers)
             task_status.started()
@@ -49,7 +51,8 @@ async def serve_control(
 class _Server:
     """Connections of one socket, each a task."""
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, send_s: float) -> None:
+        self._send_s = send_s
         self.leaving = trio.Event()
         self._context = WorkerContext(None)
         self._app = wrap_app(make_app(resident), 0, "asgi")  # type: ignore[arg-type]
@@ -86,7 +89,7 @@ class _Server:
     async def _serve(self, sock: trio.socket.SocketType, place: object) -> None:
         try:
             if read_peer_uid(sock.fileno()) in (0, os.geteuid()):
-                stream = _PatientStream(sock)
+                stream = _PatientStream(sock, self._send_s)
                 state = ConnectionState({})
                 await TCPServer(self._app, self._config, self._context, state, stream)  # type: ignore[arg-type]
         except Exception:  # noqa: BLE001 - no client may end the agent
@@ -102,12 +105,13 @@ class _PatientStream:
     hypercorn shields what it sends from every cancellation.
     """
 
-    def __init__(self, sock: trio.socket.SocketType) -> None:
+    def __init__(self, sock: trio.socket.SocketType, send_s: float) -> None:
         self.socket = sock
+        self._send_s = send_s
         self._stream = trio.SocketStream(sock)
 
     async def send_all(self, data: bytes) -> None:
-        with trio.move_on_after(SEND_S) as bound:
+        with trio.move_on_after(self._send_s) as bound:
             await self._stream.send_all(data)
         if bound.cancelled_caught:
             raise trio.BrokenResourceError("the client takes nothing")
