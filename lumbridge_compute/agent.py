@@ -6,6 +6,7 @@
     ├── gateways           listeners, relays
     ├── memory watchdog    the floor
     ├── process watch      a pidfd for each owned model
+    ├── log keeper         the models' logs within their bounds
     ├── transactions       one at a time, each in its own cancel scope
     ├── resume-once        one resume, then done
     └── signals            leave, models untouched · read the registry again
@@ -34,6 +35,7 @@ from lumbridge_compute.orders import Node
 from lumbridge_compute.resident.around import Around
 from lumbridge_compute.resident.declared import Declared, Doors, Overrides
 from lumbridge_compute.resident.floor_watch import FloorWatch
+from lumbridge_compute.resident.log_keeper import keep_logs
 from lumbridge_compute.resident.news import News
 from lumbridge_compute.resident.process_watch import ProcessWatch
 from lumbridge_compute.resident.resume_once import resume_once
@@ -98,8 +100,11 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         agent.cancel_scope.cancel()
 
     async def reload() -> None:
+        # Before systemd hears of it: systemd gives a reload less time than a transaction may take.
+        while transactions.running.value is not None:  # the next one may begin before we wake
+            await transactions.running.wait_value(None)
         service.reloading()
-        await reload_registry(resident, doors, service)
+        reload_registry(resident, doors, service)
         service.ready()
 
     async with trio.open_nursery() as agent:
@@ -108,6 +113,7 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         await agent.start(floor.run)
         agent.start_soon(transactions.run)
         agent.start_soon(watch.run)
+        agent.start_soon(keep_logs, effects)
         await agent.start(serve_control, resident)
         service.keep(doors.listeners)
         service.ready()
@@ -115,10 +121,10 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         agent.start_soon(resume_once, transactions, gateways)
 
 
-async def reload_registry(resident: Resident, doors: Doors, service: ServiceManager) -> None:
-    """Take compute.yaml as it is now; a transaction that is under way reads its own."""
+def reload_registry(resident: Resident, doors: Doors, service: ServiceManager) -> None:
+    """Take compute.yaml as it is now.  Not while a transaction is under way, which has read its own
+    and holds gateways."""
     declared = resident.declared
-    await resident.transactions.running.wait_value(None)
     before = doors.listeners
     if not declared.read_again():
         return
@@ -129,5 +135,4 @@ async def reload_registry(resident: Resident, doors: Doors, service: ServiceMana
         declared.fault = error
         _log.error("the gateways stay as they were cause=%r", str(error))
     if doors.listeners != before:
-        service.forget()
         service.keep(doors.listeners)

@@ -25,12 +25,13 @@ class ServiceManager:
         self._watchdog_s = service_manager.watchdog_period_s()
 
     def keep(self, listeners: Sequence[Listener]) -> None:
-        """Leave the listening sockets with systemd, which hands them to the next agent."""
-        service_manager.store_descriptors([listener.sock.fileno() for listener in listeners])
+        """Leave these listening sockets, and no others, with systemd for the next agent.
 
-    def forget(self) -> None:
-        """Nothing is kept any more; the sockets that stay declared are kept anew."""
+        One that an earlier agent left and that is declared no more has to go: clients would wait
+        in its queue for ever.
+        """
         service_manager.forget_descriptors()
+        service_manager.store_descriptors([listener.sock.fileno() for listener in listeners])
 
     def ready(self) -> None:
         service_manager.notify("READY=1", f"STATUS={self._describe()}")

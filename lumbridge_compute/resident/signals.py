@@ -13,11 +13,16 @@ async def watch_signals(
     reload: Callable[[], Awaitable[None]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """SIGTERM and SIGINT call `leave`, at most once, and end this; SIGHUP calls `reload`."""
+    """SIGTERM and SIGINT call `leave`, at most once, and end this; SIGHUP calls `reload`.
+
+    A `reload` that waits does not delay the others; the end of this cancels it.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
         task_status.started()
-        async for number in received:
-            if number != signal.SIGHUP:
-                break
-            await reload()
+        async with trio.open_nursery() as reloads:
+            async for number in received:
+                if number != signal.SIGHUP:
+                    break
+                reloads.start_soon(reload)
+            reloads.cancel_scope.cancel()
     await leave()

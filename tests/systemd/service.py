@@ -39,6 +39,7 @@ class Service:
         shutil.copy(UNIT_FILE, _INSTALLED)
         Path(root).mkdir(mode=0o755, parents=True)
         self.node = SystemNode(Path(root))
+        self.node.settings["memory_floor"] = "64MiB"
         self.gateway = free_port()
         self.upstream = self.node.model("small")
         self.node.model("large", "--slow-start", "2", port=self.upstream)
@@ -147,6 +148,14 @@ def models() -> set[int]:
         for name in os.listdir("/proc")
         if name.isdigit() and TOKEN_VARIABLE in environment_of(int(name))
     }
+
+
+def open_files_of(pid: int) -> int:
+    """How many files `pid` may have open: the soft limit."""
+    (line,) = re.findall(
+        r"^Max open files +(\d+)", Path(f"/proc/{pid}/limits").read_text(), re.MULTILINE
+    )
+    return int(line)
 
 
 def oom_score_adj_of(pid: int) -> int:

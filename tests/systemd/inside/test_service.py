@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from tests.system.node import alive
@@ -22,6 +23,7 @@ from tests.systemd.service import (
     eventually,
     models,
     oom_score_adj_of,
+    open_files_of,
     run,
     scopes,
 )
@@ -70,15 +72,20 @@ async def test_each_model_is_in_a_scope_of_its_own_and_takes_nothing_of_the_agen
         assert group.startswith(f"{SLICE}lumbridge-compute-{name}-")
         assert group.endswith(".scope")
     assert len(set(groups.values())) == len(pids)
-    own = await service.processes()
-    assert await service.main_pid() in own
-    assert not own & set(pids.values())
+    await eventually(lambda: has_agent_and_sampler(service), "agent and sampler, and nothing else")
     for pid in pids.values():
         assert oom_score_adj_of(pid) >= 300
         inherited = environment_of(pid)
         announced = ("NOTIFY_", "LISTEN_", "WATCHDOG_", "JOURNAL_STREAM")
         assert not [variable for variable in inherited if variable.startswith(announced)]
+        assert inherited["HOME"] == "/root"
+        assert open_files_of(pid) > 1024
         assert sorted(os.listdir(f"/proc/{pid}/fd"))[:3] == ["0", "1", "2"]
+
+
+async def has_agent_and_sampler(service: Service) -> bool:
+    own = await service.processes()
+    return await service.main_pid() in own and len(own) == 2
 
 
 async def test_ten_restarts_refuse_no_client_and_touch_no_model(service: Service) -> None:
@@ -102,6 +109,7 @@ async def test_a_killed_agent_comes_back_and_nobody_else_notices(service: Servic
         await service.restarted(before)
         await clients.more()
     assert await service.show("NRestarts") == "1"
+    await eventually(lambda: has_agent_and_sampler(service), "the old sampler has ended")
     assert are_same(pids)
     assert service.node.status()["verdict"] == "exact"
 
@@ -115,6 +123,7 @@ async def test_a_hanging_agent_is_replaced_and_nobody_else_notices(service: Serv
         await service.restarted(before)
         await clients.more()
     assert await service.show("NRestarts") == "1"
+    await eventually(lambda: has_agent_and_sampler(service), "the old sampler has ended")
     assert are_same(pids)
     assert service.node.status()["verdict"] == "exact"
 
@@ -171,6 +180,26 @@ async def test_a_restart_inside_an_activation_ends_where_it_began(service: Servi
     assert service.node.state()["active_scene"] == "day"
     assert models() == set(service.node.pids().values())
     assert {cgroup_of(pid) for pid in models()} == {f"{SLICE}{each.name}" for each in scopes()}
+
+
+async def test_a_reload_inside_an_activation_does_not_keep_the_agent_from_leaving(
+    service: Service,
+) -> None:
+    service.node.models["large"]["command"][-1] = "300"  # seconds until it listens
+    service.node.models["large"]["health"]["timeout"] = "300s"
+    service.node.write()
+    await service.start("day")
+    with service.node.start("scene", "activate", "night") as command:
+
+        async def begun() -> bool:
+            return "large" in service.node.state()["processes"]
+
+        await eventually(begun, "the new model is started")
+        await service.systemctl("reload")
+        await service.systemctl("stop")
+        await trio.to_thread.run_sync(command.wait)
+    assert await service.show("Result") == "success"
+    assert "large" not in service.node.pids()
 
 
 async def test_a_model_that_is_killed_is_recorded_and_the_agent_serves_on(
@@ -234,8 +263,13 @@ async def test_the_listeners_that_are_declared_are_the_ones_that_are_kept(
     service.declare_gateways(service.gateway + 1)
     await service.systemctl("reload")
     await kept(1)
-    with trio.socket.socket() as sock:
+    service.declare_gateways(service.gateway)
+    await service.systemctl("restart")
+    await kept(1)
+    with trio.socket.socket() as sock, pytest.raises(ConnectionRefusedError):
         await sock.connect(("127.0.0.1", service.gateway + 1))
+    with trio.socket.socket() as sock:
+        await sock.connect(("127.0.0.1", service.gateway))
 
 
 async def test_what_a_restart_can_not_mend_is_not_restarted(service: Service) -> None:
