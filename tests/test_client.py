@@ -111,7 +111,7 @@ def test_an_app_that_leaves_early_leaves_the_transaction_to_the_agent(
                 await node.activate("day", on_event=lambda _: scope.cancel())
 
     anyio.run(main, backend=backend)
-    until(lambda: agent.node.state()["active_scene"] == "day", "the agent went on")
+    until(lambda: agent.node.status()["verdict"] == "exact", "the agent went on")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

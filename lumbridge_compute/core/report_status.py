@@ -35,7 +35,11 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
     return {
         "root": status.root,
         "version": status.version,
-        "agent": _agent_document(status.agent),
+        "agent": {
+            "running": status.agent.running,
+            "pid": status.agent.pid,
+            "version": status.agent.version,
+        },
         "state": {
             "desired_scene": state.desired_scene,
             "active_scene": state.active_scene,
@@ -67,21 +71,18 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
             }
             for gateway in status.gateways
         ],
+        "agent_state": _agent_state(status.agent),
         "problems": [{"message": p.message, "hint": p.hint} for p in status.problems],
     }
 
 
-def _agent_document(agent: AgentView) -> dict[str, Any]:
+def _agent_state(agent: AgentView) -> dict[str, Any] | None:
+    """What the agent tells of itself; None without one."""
+    if not agent.running:
+        return None
     told = agent.told or {}
-    return {
-        "running": agent.running,
-        "pid": agent.pid,
-        "version": agent.version,
-        "stuck": agent.stuck,
-        "transaction": told.get("transaction"),
-        "floor": told.get("floor"),
-        "registry_fault": told.get("registry_fault"),
-    }
+    parts = ("transaction", "waiting", "floor", "registry_fault")
+    return {"stuck": agent.stuck, **{part: told.get(part) for part in parts}}
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -190,7 +190,7 @@ def test_a_stuck_agent_is_named_and_nothing_is_done_behind_its_back(pair: System
         assert "planned without it" in planned.err
         status = pair.run("status")
         assert "it is stuck" in status.out
-        assert pair.status()["agent"]["stuck"] is True
+        assert pair.status()["agent_state"]["stuck"] is True
     finally:
         agent.send(signal.SIGCONT)
     pair.ok("scene", "activate", "day")
