@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -174,3 +176,18 @@ def test_an_agent_that_dies_in_the_middle_is_lost(agent: Agent, backend: str) ->
 
     with pytest.raises(AgentLost):
         anyio.run(main, backend=backend)
+
+
+def test_the_example_switches_and_says_what_is_missing(agent: Agent) -> None:
+    example = Path(__file__).parent.parent / "examples" / "switch_scene.py"
+    command = [sys.executable, str(example), str(agent.node.root)]
+    done = subprocess.run([*command, "day"], capture_output=True, text=True, check=True)
+    assert "small: starting" in done.stdout
+    assert done.stdout.endswith("active now: day\n")
+    unknown = subprocess.run([*command, "dya"], capture_output=True, text=True, check=False)
+    assert unknown.returncode == Exit.BAD_INPUT
+    assert "hint: did you mean 'day'?" in unknown.stderr
+    agent.leave()
+    missing = subprocess.run([*command, "day"], capture_output=True, text=True, check=False)
+    assert missing.returncode == NoAgent.exit
+    assert missing.stderr.startswith("error: no agent is resident")
