@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -21,6 +22,7 @@ import httpx
 
 from lumbridge_compute import __version__
 from lumbridge_compute.control.protocol import (
+    ANSWER_S,
     ORDER_HEADER,
     PROTOCOL,
     PROTOCOL_HEADER,
@@ -50,9 +52,6 @@ __all__ = [
     "Order",
     "Outcome",
 ]
-
-ANSWER_S = 2.0
-"""An agent that has not answered by then is stuck."""
 
 _SILENCE_S = 4 * PULSE_S
 _RETRY_S = 0.05
@@ -162,7 +161,8 @@ class Node:
         Cancelling this leaves the transaction to the agent, unless it has not begun: `cancel` ends
         it.
         """
-        body = {**to_plain(order), "client_pid": self._client_pid}
+        asked = {"client_pid": self._client_pid, "asked_at_s": time.monotonic()}
+        body = {**to_plain(order), **asked}
         async with self._stream("POST", "/orders", body) as answer:
             number = int(answer.headers.get(ORDER_HEADER, "0"))
             self._numbers.add(number)
@@ -256,7 +256,8 @@ class Node:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise _stuck(_check_held(self._folder)) from error
         except httpx.TransportError as error:
-            _check_held(self._folder)
+            if method == "GET":
+                _check_held(self._folder)
             raise _lost(str(error)) from error
 
 

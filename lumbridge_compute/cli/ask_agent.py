@@ -12,10 +12,9 @@ import time
 from contextlib import suppress
 from typing import cast
 
-from lumbridge_compute.control.protocol import SOCKET_NAME, AgentDocument
+from lumbridge_compute.control.protocol import ANSWER_S, SOCKET_NAME, AgentDocument
 from lumbridge_compute.host.files import open_private_folder
 
-ANSWER_S = 2.0
 _RETRY_S = 0.05
 _MOST_BYTES = 1024 * 1024
 # With HTTP/1.0 the answer is neither cut into chunks nor followed by another.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +18,7 @@ from lumbridge_compute import __version__
 from lumbridge_compute.control.lines import LineStream, Write
 from lumbridge_compute.control.orders import Orders, read_order
 from lumbridge_compute.control.protocol import (
+    FRESH_S,
     MAX_BODY_BYTES,
     ORDER_HEADER,
     PROTOCOL,
@@ -64,7 +66,9 @@ class _Views:
 
     async def order(self, request: Request) -> Response:
         _check_protocol(request)
-        order, client_pid = read_order(await _read_body(request))
+        body = await _read_body(request)
+        order, client_pid = read_order(body)
+        _check_fresh(body.get("asked_at_s"))
         number = self._orders.next_number()
 
         async def tell(write: Write) -> None:
@@ -107,6 +111,15 @@ def _check_protocol(request: Request) -> None:
             f"cannot take orders of version {version[:40]}: this agent is {__version__}, and the "
             "two do not speak the same protocol; restart the agent after an upgrade",
         )
+
+
+def _check_fresh(asked_at_s: object) -> None:
+    """Take no order whose client has been told meanwhile that the agent is stuck."""
+    if not isinstance(asked_at_s, int | float):
+        return
+    age_s = time.monotonic() - asked_at_s
+    if age_s > FRESH_S:
+        raise HTTPException(408, f"cannot take an order that is {age_s:.1f} s old: repeat it")
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
