@@ -231,3 +231,11 @@ def test_nothing_is_waited_for_when_the_reader_of_a_watch_is_gone_at_once(
     os.close(writing)
     assert watch.wait(timeout=30) == 0
     watch.communicate()
+
+
+def test_a_pipe_in_place_of_a_lock_is_not_waited_for(node: SystemNode) -> None:
+    private = node.root / ".kuda"
+    private.mkdir(mode=0o700)
+    for name in ("lock", "agent.lock", "history.jsonl"):
+        os.mkfifo(private / name)
+    assert node.ok("status").out.startswith("idle: ")
