@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lumbridge_compute.core.health import Answer, Request
 from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
+from lumbridge_compute.core.values import replace
 from lumbridge_compute.core.world import Listener, Memory
-from lumbridge_compute.effects import Effects, Holder
+from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder
 from lumbridge_compute.errors import OperatorError, Refused
 from lumbridge_compute.host import files, lock, pidfd, procfs, sockets, systemd
 from lumbridge_compute.host.programs import find_start_faults
@@ -43,7 +43,7 @@ class HostEffects:
 
     def now(self) -> float:
         """Seconds on the clock of the running trio loop."""
-        import trio  # noqa: PLC0415 - status runs without it
+        import trio
 
         return trio.current_time()
 
@@ -51,7 +51,7 @@ class HostEffects:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     async def sleep(self, seconds: float) -> None:
-        import trio  # noqa: PLC0415 - status runs without it
+        import trio
 
         await trio.sleep(seconds)
 
@@ -122,17 +122,21 @@ class HostEffects:
     async def names(self) -> tuple[str, ...]:
         return await self._in_folder(lambda folder: tuple(sorted(os.listdir(folder))), make=True)
 
-    async def append(self, name: str, line: bytes) -> None:
-        await self._in_folder(lambda folder: files.append(folder, name, line), make=True)
+    async def append_history(self, line: bytes) -> None:
+        """One more line; the oldest leave when there are too many.  Raises OSError."""
+        from lumbridge_compute.store import history
+
+        path = os.path.join(self._private, HISTORY_FILE)
+        await _in_thread(lambda: history.append_history(path, line))
 
     async def trim_log(self, model: str) -> None:
-        from lumbridge_compute.store import model_log  # noqa: PLC0415 - only where a log is
+        from lumbridge_compute.store import model_log
 
         path = self._log_path(model)
         await _in_thread(lambda: model_log.trim_log(path))
 
     async def log_tail(self, model: str, lines: int) -> tuple[str, ...]:
-        from lumbridge_compute.store import model_log  # noqa: PLC0415 - only where a log is
+        from lumbridge_compute.store import model_log
 
         path = self._log_path(model)
         return await _in_thread(lambda: model_log.log_tail(path, lines))
@@ -150,6 +154,9 @@ class HostEffects:
 
     def identify(self, pid: int) -> Identity | None:
         return pidfd.identify(pid)
+
+    def process(self, pid: int) -> Process | None:
+        return procfs.read_process(pid)
 
     def processes(self) -> Mapping[int, Process]:
         return procfs.read_processes()
@@ -193,7 +200,7 @@ class HostEffects:
         Else a sentence.  What has not ended within `timeout_s`, or when this is cancelled, is
         killed with its group.
         """
-        import trio  # noqa: PLC0415 - status runs without it
+        import trio
 
         try:
             handle = await _in_thread(lambda: self._start(argv, launch))
@@ -214,12 +221,16 @@ class HostEffects:
 
     # ports and memory
 
-    def listeners(self, ports: Collection[int]) -> tuple[Listener, ...]:
-        found = sockets.read_listeners(ports)
+    def listeners(
+        self, ports: Collection[int], among: Collection[int] | None = None
+    ) -> tuple[Listener, ...]:
+        found = sockets.read_listeners(ports, among)
+        if among is not None:
+            return found
         return tuple(replace(each, who=describe_holders(each)) for each in found)
 
     async def ask(self, request: Request) -> Answer:
-        from lumbridge_compute import probe  # noqa: PLC0415 - loads an HTTP client
+        from lumbridge_compute import probe
 
         return await probe.ask(request)
 
@@ -241,7 +252,7 @@ class HostEffects:
     @contextmanager
     def _log(self, launch: Launch, header: str) -> Iterator[int]:
         """A descriptor for output of the model, marked by a line.  Raises OSError."""
-        from lumbridge_compute.store import model_log  # noqa: PLC0415 - only where a log is
+        from lumbridge_compute.store import model_log
 
         try:
             files.make_private_folder(self._root)
@@ -256,7 +267,7 @@ class HostEffects:
             os.close(descriptor)
 
     def _spawn(self, launch: Launch) -> Gate:
-        from lumbridge_compute.host import spawn  # noqa: PLC0415 - subprocess is slow to load
+        from lumbridge_compute.host import spawn
 
         argv = launch.argv
         if launch.scope is not None:
@@ -265,7 +276,7 @@ class HostEffects:
             return spawn.start_gated(launch.model, argv, launch.cwd, launch.env, log)
 
     def _start(self, argv: tuple[str, ...], launch: Launch) -> pidfd.HeldProcess:
-        from lumbridge_compute.host import spawn  # noqa: PLC0415 - subprocess is slow to load
+        from lumbridge_compute.host import spawn
 
         with (
             self._log(launch, f"{launch.model} {self.timestamp()}, stop_command") as log,
@@ -275,15 +286,15 @@ class HostEffects:
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
-    import trio  # noqa: PLC0415 - status runs without it
+    import trio
 
     return await trio.to_thread.run_sync(work)
 
 
 async def _kill(handle: pidfd.HeldProcess) -> None:
-    import signal  # noqa: PLC0415 - beside trio, which loads it
+    import signal
 
-    import trio  # noqa: PLC0415 - status runs without it
+    import trio
 
     with suppress(PermissionError):  # it has become another user's
         handle.signal_group(signal.SIGKILL)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import trio
 
 from lumbridge_compute.core.state import NodeState
-from lumbridge_compute.effects import Effects
-from lumbridge_compute.errors import BadInput, Refused
+from lumbridge_compute.effects import STATE_FILE, Effects
+from lumbridge_compute.errors import BadInput, OperatorError, Refused
 from lumbridge_compute.store.state_file import parse_state, render_state
 
-STATE_FILE = "state.yaml"
 _TEMPORARY = ".tmp"
 
 
@@ -47,15 +46,23 @@ class Journal:
                 # A cancellation between rename and sync would leave memory behind the disk.
                 with trio.CancelScope(shield=True):
                     await self._replace(render_state(state))
+            except OperatorError as error:
+                # A folder or a text that can't be used is one more way in which a write fails: to
+                # a transaction under way it must look like all others, or nobody puts things back.
+                await self._reread()
+                raise OSError(error.message) from error
             except OSError:
                 await self._reread()
                 raise
             self.state = state
 
     async def _reread(self) -> None:
-        # A disk that can't be read either leaves what was last proved; the write's error tells.
+        # A disk that can't be read either, or a file that somebody took away, leaves what was last
+        # proved: nothing on disk never means no processes.  The write's error tells.
         with contextlib.suppress(OSError, BadInput):
-            await self.load()
+            data = await self._effects.read(STATE_FILE)
+            if data is not None:
+                self.state = parse_state(data)
 
     async def prove_writable(self) -> None:
         """Write, sync and remove a file of the state's size before anything depends on it, and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core.health import (
     EXACT,
@@ -16,10 +15,17 @@ from lumbridge_compute.core.health import (
     judge_ready,
 )
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process, compare
-from lumbridge_compute.core.launch import UnsetVariable, expanded_body, expanded_headers, launch_of
+from lumbridge_compute.core.launch import (
+    UnsetVariable,
+    expanded_body,
+    expanded_headers,
+    expanded_probe_path,
+    launch_of,
+)
 from lumbridge_compute.core.ports import judge_listeners
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, Legacy, NodeState, Record
+from lumbridge_compute.core.values import dataclass, field, replace
 from lumbridge_compute.core.world import Listener, ModelView, World
 from lumbridge_compute.effects import Effects
 
@@ -74,10 +80,14 @@ def look(
     names = [*registry.models, *(name for name in records if name not in registry.models)]
     definitions = {name: _definition(name, records.get(name), registry) for name in names}
     listeners = effects.listeners({d.port for d in definitions.values() if d is not None})
-    scan = replace(scan, listeners=listeners, own=effects.own_pids())
+    own = effects.own_pids() if records else frozenset[int]()
+    scan = replace(scan, listeners=listeners, own=own)
     views = {
         name: _view(effects, scan, name, records.get(name), definitions[name]) for name in names
     }
+    for name in candidates or {}:
+        if (old := state.processes.get(name)) is not None:
+            views[name] = _replacing(effects, scan, views[name], old)
     world = World(
         models=views,
         listeners=listeners,
@@ -99,6 +109,7 @@ async def observe(
 
     sighting = look(effects, registry, state, site, candidates)
     results: dict[str, ModelView] = dict(sighting.world.models)
+    listeners = sighting.world.listeners
     records = _records(state, candidates)
 
     async def ask(name: str) -> None:
@@ -106,7 +117,11 @@ async def observe(
         assert view.checked is not None  # noqa: S101 - nothing without a definition is pending
         ours = view.ownership in (Ownership.OWNED, Ownership.LEGACY)
         record = records[name] if ours else None
-        health = await check(effects, view.checked, record, site, view.identity)
+        # Every holder was looked for a moment ago: again only where one is not ours.
+        doubt = judge_listeners(view.checked, listeners, view.claim.members, owned=ours)
+        health = await check(
+            effects, view.checked, record, site, view.identity, thorough=doubt is not None
+        )
         results[name] = replace(view, health=health) if ours else replace(view, stranger=health)
 
     async with trio.open_nursery() as nursery:
@@ -115,21 +130,43 @@ async def observe(
     return replace(sighting.world, models=results)
 
 
-async def check(
-    effects: Effects, model: Model, record: Record | None, site: Site, identity: Identity | None
+async def check(  # noqa: PLR0913 - what is asked, and of whom
+    effects: Effects,
+    model: Model,
+    record: Record | None,
+    site: Site,
+    identity: Identity | None,
+    *,
+    thorough: bool = True,
 ) -> Health:
     """Is `model` exactly healthy?  In the order of DESIGN section 7, ending at the first that is
     not.  With no `record` (a candidate's is a Legacy one) only the answer is judged.
 
     `identity` is whose it must be from beginning to end, None where nothing is recorded.
+    `thorough` also finds strangers that hold a socket of the model beside it.
     """
     if record is None or identity is None:
         return await _asked(effects, model, site) or EXACT
-    if (health := _own_listener(effects, model, record, identity)) is not None:
+    own = _own_listener if thorough else _leader_listens
+    if (health := own(effects, model, record, identity)) is not None:
         return health
     if (health := await _asked(effects, model, site)) is not None:
         return health
-    return _own_listener(effects, model, record, identity) or EXACT
+    return own(effects, model, record, identity) or EXACT
+
+
+def _leader_listens(
+    effects: Effects, model: Model, record: Record, identity: Identity
+) -> Health | None:
+    """As `_own_listener`, by a few small reads where the leader itself listens, or nobody does."""
+    pid = identity.pid
+    now, row = effects.identify(pid), effects.process(pid)
+    if now is not None and row is not None and identity.matches(now):
+        listeners = effects.listeners({model.port}, among=(pid,))
+        led = row.alive and row.group == pid and all(each.pids for each in listeners)
+        if led:
+            return judge_listeners(model, listeners, {pid}, owned=True)
+    return _own_listener(effects, model, record, identity)
 
 
 def _own_listener(
@@ -143,7 +180,7 @@ def _own_listener(
     health: Health | None = None
     for _ in range(_LOOKS):
         listeners = effects.listeners({model.port})
-        claim, now = claim_of(effects, record)
+        claim, now, _ = claim_of(effects, record)
         if claim.leader is None or now is None or not identity.matches(now):
             return Health(HealthName.DEAD, f"{model.name!r} has ended, cause not known")
         if claim.ownership is Ownership.FOREIGN:
@@ -158,9 +195,13 @@ def _records(state: NodeState, candidates: Mapping[str, int] | None) -> dict[str
     return {**state.processes, **{name: Legacy(pid) for name, pid in (candidates or {}).items()}}
 
 
-def claim_of(effects: Effects, record: Record) -> tuple[Claim, Identity | None]:
-    """What `record` is worth at this moment, and the identity its PID has now."""
-    return _claim(effects, _scan(effects, {"": record}), record)
+def claim_of(
+    effects: Effects, record: Record
+) -> tuple[Claim, Identity | None, Mapping[int, Process]]:
+    """What `record` is worth at this moment, the identity its PID has now, and the process table
+    that it was judged by."""
+    scan = _scan(effects, {"": record})
+    return *_claim(effects, scan, record), scan.table
 
 
 def _scan(effects: Effects, records: Mapping[str, Record]) -> _Scan:
@@ -224,12 +265,12 @@ def _view(
         legacy_pid=record.pid if isinstance(record, Legacy) else None,
         hosts_us=bool(claim.members & scan.own),
     )
+    view = replace(view, permitted=_permitted(effects, scan, claim))
     if claim.leader is None or now is None:
         return view
     view = replace(
         view,
         age_s=effects.age_s(claim.leader.start_ticks),
-        permitted=now.pid in scan.own or effects.permitted(now),
         restarting_unit=effects.restarting_unit(now.pid) if isinstance(record, Legacy) else None,
     )
     if definition is None or claim.ownership not in (Ownership.OWNED, Ownership.LEGACY):
@@ -237,6 +278,20 @@ def _view(
     if any(listener.port == definition.port for listener in scan.listeners):
         return view
     return replace(view, health=judge_listeners(definition, (), claim.members, owned=True))
+
+
+def _replacing(effects: Effects, scan: _Scan, view: ModelView, old: Record) -> ModelView:
+    """The view of a candidate, with what the record it stands in for is worth."""
+    claim, _ = _claim(effects, scan, old)
+    same = isinstance(old, Legacy) or (view.identity and old.identity.matches(view.identity))
+    return view if same else replace(view, replaced=claim)
+
+
+def _permitted(effects: Effects, scan: _Scan, claim: Claim) -> bool:
+    """May we signal the leader, or each of its survivors?"""
+    asked = {claim.leader.pid} if claim.leader is not None else claim.members
+    found = [effects.identify(pid) for pid in asked - scan.own]
+    return all(effects.permitted(identity) for identity in found if identity is not None)
 
 
 def _without_asking(name: str, claim: Claim, record: Record, boot_id: str) -> Health | None:
@@ -253,7 +308,7 @@ def _without_asking(name: str, claim: Claim, record: Record, boot_id: str) -> He
 
 
 def _to_be_asked(view: ModelView, listeners: tuple[Listener, ...]) -> bool:
-    if view.checked is None or view.ownership in (Ownership.FOREIGN, Ownership.SURVIVORS):
+    if view.checked is None:
         return False
     if view.ownership in (Ownership.OWNED, Ownership.LEGACY) and view.health is not None:
         return False
@@ -275,6 +330,7 @@ def _unstartable(effects: Effects, registry: Registry, site: Site) -> dict[str, 
 async def _asked(effects: Effects, model: Model, site: Site) -> Health | None:
     try:
         headers = expanded_headers(model, site.root, site.environ)
+        probe_path = expanded_probe_path(model, site.root, site.environ)
         body = expanded_body(model, site.root, site.environ)
     except UnsetVariable as error:
         return Health(HealthName.UNAUTHORIZED, str(error), settled=True)
@@ -284,10 +340,10 @@ async def _asked(effects: Effects, model: Model, site: Site) -> Health | None:
             Request(model.host, model.port, path, headers, content, model.health.request_timeout_s)
         )
 
-    ready, probe = model.health.ready, model.health.probe
+    ready = model.health.ready
     if ready is not None and (health := judge_ready(await ask(ready))) is not None:
         return health
     health = judge_marker(model, await ask(model.health.path))
     if not health.exact:
         return health
-    return judge_probe(await ask(probe.path, body)) if probe is not None else None
+    return judge_probe(await ask(probe_path, body)) if probe_path is not None else None

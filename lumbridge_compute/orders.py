@@ -19,7 +19,7 @@ from lumbridge_compute.core.plan_scene import plan_activate, plan_stop_all
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState, adopt, without_records
 from lumbridge_compute.core.units import render_seconds
-from lumbridge_compute.effects import Effects, Holder, NodeLock
+from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, NodeLock
 from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refused
 from lumbridge_compute.interruption import Interrupted, Interruption
 from lumbridge_compute.journal import Journal
@@ -35,7 +35,6 @@ from lumbridge_compute.store.history import (
 )
 from lumbridge_compute.transaction import Transaction
 
-HISTORY_FILE = "history.jsonl"
 _LOCK_POLL_S = 0.1
 _WORTH_A_LINE = frozenset({Exit.FAILED_SAFELY, Exit.DEGRADED, Exit.INTERRUPTED})
 _WORDS = {
@@ -137,7 +136,11 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
             await _remember(transaction, order, outcome, node.effects.now() - began)
     finally:
         transaction.steps.close()
-    return replace(outcome, active_scene=transaction.journal.state.active_scene)
+    return replace(
+        outcome,
+        active_scene=transaction.journal.state.active_scene,
+        notes=(*outcome.notes, *transaction.warnings),
+    )
 
 
 async def _open(node: Node, interruption: Interruption) -> Transaction:
@@ -145,8 +148,8 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
     journal = Journal(node.effects)
     await journal.load()
     registry = node.read_registry()
-    costs = measured(parse_history(await node.effects.read(HISTORY_FILE) or b""))
-    steps = Steps(node.effects, node.site, journal, node.emit)
+    costs = measured(await _history(node.effects))
+    steps = Steps(node.effects, node.site, registry, journal, node.emit)
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
         node.effects, node.site, registry, journal, steps, interruption, node.emit, floor or 0
@@ -157,6 +160,13 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
             if cost.memory_bytes is not None:
                 transaction.footprints[name] = cost.memory_bytes
     return transaction
+
+
+async def _history(effects: Effects) -> tuple[HistoryEntry, ...]:
+    """The past is a help, and never a reason to stop."""
+    with contextlib.suppress(OSError, OperatorError):
+        return parse_history(await effects.read(HISTORY_FILE) or b"")
+    return ()
 
 
 def _running_or_declared(registry: Registry, state: NodeState) -> dict[str, Model]:
@@ -185,13 +195,13 @@ async def _activate(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_activate(now, scene, floor_bytes=transaction.floor_bytes)
     if order.dry_run or isinstance(plan, Refusals):
         return planned(plan, now)
-    transaction.emit(Event(EventKind.PLANNED, detail=scene, plan=plan))
+    transaction.announce(plan)
     previous = transaction.previous(now)
     if plan.settled:
         await transaction.commit(plan, previous)
     elif (failure := await transaction.attempt(plan, previous)) is not None:
         return replace(await transaction.roll_back(previous, failure), scene=scene)
-    return await transaction.done(plan)
+    return transaction.done(plan, now.world)
 
 
 async def _resume(transaction: Transaction, order: Order) -> Outcome:
@@ -206,7 +216,7 @@ async def _deactivate(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_stop_all(now, "deactivate")
     if order.dry_run or isinstance(plan, Refusals):
         return planned(plan, now)
-    transaction.emit(Event(EventKind.PLANNED, plan=plan))
+    transaction.announce(plan)
     return await stop_everything(transaction, plan, now)
 
 
@@ -217,9 +227,11 @@ async def _adopt(transaction: Transaction, order: Order) -> Outcome:
     plan = plan_adopt(now, scene, order.pids, effects.own_pids())
     if isinstance(plan, Refusals):
         return planned(plan, now)
-    await journal.update(lambda state: adopt(state, scene, plan.records))
+    await journal.update(
+        lambda state: adopt(without_records(state, plan.forget), scene, plan.records)
+    )
     transaction.changed = True
-    world = await transaction.seen(plan.records)
+    world = await transaction.seen()
     return Outcome(Exit.DONE, scene, world=world, notes=plan.warnings)
 
 
@@ -263,8 +275,8 @@ async def _remember(
         for name in transaction.journal.state.processes:
             await effects.trim_log(name)
         if transaction.changed or outcome.exit in _WORTH_A_LINE:
-            await effects.append(
-                HISTORY_FILE, render_entry(_entry(transaction, order, outcome, duration_s))
+            await effects.append_history(
+                render_entry(_entry(transaction, order, outcome, duration_s))
             )
 
 

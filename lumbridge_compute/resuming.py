@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lumbridge_compute.core.events import Event, EventKind, Outcome
+from lumbridge_compute.core.events import Outcome
 from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
-from lumbridge_compute.core.plan_scene import (
+from lumbridge_compute.core.plan_resume import (
     next_resume_failures,
     plan_fallback,
     plan_next_resume,
@@ -26,7 +26,7 @@ async def resume(transaction: Transaction, *, force: bool) -> Outcome:
     plan = plan_next_resume(now, force=force, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
         return await _resume_refused(transaction, plan, now)
-    transaction.emit(Event(EventKind.PLANNED, detail=plan.scene, plan=plan))
+    transaction.announce(plan)
     if plan.scene is None:
         return await stop_everything(transaction, plan, now)
     return await _resume_scene(transaction, plan, now)
@@ -48,10 +48,10 @@ async def stop_everything(transaction: Transaction, plan: Plan, now: Snapshot) -
     state = now.state
     claims = (state.desired_scene, state.active_scene, state.transition_scene)
     if not plan.stop and not state.deactivating and not any(claims):
-        return await transaction.done(plan)
+        return transaction.done(plan, now.world)
     failure = await transaction.stop_all(plan)
     if failure is None:
-        return await transaction.done(plan)
+        return transaction.done(plan, now.world)
     if failure.interrupted:
         return await transaction.roll_back(transaction.previous(now), failure)
     return await transaction.stuck(failure)
@@ -64,12 +64,12 @@ async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> 
         consistent = state.active_scene == state.desired_scene == scene
         if not consistent or state.transition_scene is not None:
             await transaction.commit(plan, previous)
-        return await transaction.done(plan)
+        return transaction.done(plan, now.world)
     counted = scene == state.desired_scene and scene is not None
     failures = next_resume_failures(now, scene) if counted and scene is not None else None
     failure = await transaction.attempt(plan, previous, failures)
     if failure is None:
-        return await transaction.done(plan)
+        return transaction.done(plan, now.world)
     if failure.interrupted or failure.degraded or failure.uncommitted:
         return replace(await transaction.roll_back(previous, failure), scene=scene)
     return replace(await _after_failure(transaction, scene, failure), scene=scene)
@@ -79,7 +79,8 @@ async def _resume_refused(transaction: Transaction, refusals: Refusals, now: Sna
     fallback = plan_fallback(now, floor_bytes=transaction.floor_bytes)
     if _blocks(refusals) or isinstance(fallback, Refusals):
         return planned(refusals, now)
-    transaction.emit(Event(EventKind.PLANNED, detail=fallback.scene, plan=fallback))
+    await transaction.journal.prove_writable()
+    transaction.announce(fallback)
     outcome = await _carry_out_fallback(transaction, fallback, render_reasons(refusals))
     return replace(outcome, scene=refusals.scene)
 
@@ -92,8 +93,9 @@ async def _after_failure(transaction: Transaction, failed: str | None, failure: 
         now = await transaction.snapshot()
     except Interrupted:
         return await _interrupted(transaction, failure.cause)
-    if failed != now.state.desired_scene and now.state.desired_scene is not None:
-        # An interrupted transition fell apart during its last check: what is desired comes next.
+    if failed != now.state.desired_scene:
+        # An interrupted transition fell apart during its last check: what is desired comes next,
+        # nothing at all included.
         return await resume(transaction, force=True)
     plan = plan_fallback(now, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
@@ -104,7 +106,7 @@ async def _after_failure(transaction: Transaction, failed: str | None, failure: 
 async def _carry_out_fallback(transaction: Transaction, plan: Plan, cause: str) -> Outcome:
     failure = await transaction.fall_back(plan, cause)
     if failure is None:
-        world = await transaction.seen(model.name for model in plan.target)
+        world = transaction.steps.world
         return Outcome(
             Exit.FAILED_SAFELY,
             restored=True,

@@ -12,13 +12,14 @@ from lumbridge_compute.core.health import Health, HealthName
 from lumbridge_compute.core.launch import UnsetVariable, launch_of
 from lumbridge_compute.core.patience import Patience
 from lumbridge_compute.core.plan import Keep, Plan, Start, Stop
-from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.settle import PAUSE_S, REST_S, Settling, rests_above
 from lumbridge_compute.core.state import Bound, with_record, without_processes
 from lumbridge_compute.core.units import render_bytes
+from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects, ProcessHandle
 from lumbridge_compute.journal import Journal
-from lumbridge_compute.observe import Site, check
+from lumbridge_compute.observe import Site, check, observe
 from lumbridge_compute.stopping import StopFailed, Stopper
 
 _LOG_TAIL_LINES = 5
@@ -49,10 +50,12 @@ class Steps:
 
     effects: Effects
     site: Site
+    registry: Registry
     journal: Journal
     emit: Callable[[Event], None]
     expected_s: dict[str, float] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
+    world: World | None = None
     _handles: dict[str, ProcessHandle] = field(default_factory=dict)
     _stoppers: list[Stopper] = field(default_factory=list)
 
@@ -97,20 +100,20 @@ class Steps:
             raise StepFailed("; ".join(map(str, failures)), degraded=degraded)
 
     async def verify(self, target: Iterable[Model]) -> None:
-        """All of `target` at once, exactly healthy at this moment."""
-        self.emit(Event(EventKind.VERIFYING))
-        failures: dict[str, Health] = {}
+        """All of `target` in one look, exactly healthy at this moment.  Raises StepFailed.
 
-        async def one(model: Model) -> None:
-            health = await self._check(model)
-            if not health.exact:
-                failures[model.name] = health
-
-        async with trio.open_nursery() as nursery:
-            for model in target:
-                nursery.start_soon(one, model)
-        for name, health in failures.items():
-            raise StepFailed(f"{name!r} did not pass the last check: {health.detail}")
+        What was seen stays in `world`.
+        """
+        names = [model.name for model in target]
+        if names:
+            self.emit(Event(EventKind.VERIFYING))
+        state = self.journal.state
+        self.world = await observe(self.effects, self.registry, state, self.site)
+        for name in names:
+            view = self.world.view(name)
+            if not view.exact:
+                detail = view.health.detail if view.health is not None else view.ownership
+                raise StepFailed(f"{name!r} did not pass the last check: {detail}")
 
     async def rest_above(self, floor_bytes: int) -> None:
         """Refuse a Scene that would rest too near the floor.  Raises StepFailed."""
@@ -257,7 +260,7 @@ class Steps:
         record = self.journal.state.processes.get(model.name)
         if not isinstance(record, Bound):
             return Health(HealthName.DEAD, f"{model.name!r} has no record")
-        return await check(self.effects, model, record, self.site, record.identity)
+        return await check(self.effects, model, record, self.site, record.identity, thorough=False)
 
     def _available(self) -> int | None:
         memory = self.effects.memory()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 
 import trio
 
-from lumbridge_compute.core.identity import Claim, Identity, Ownership
+from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process
 from lumbridge_compute.core.launch import UnsetVariable, expanded_stop_command, launch_of
 from lumbridge_compute.core.plan import Stop
 from lumbridge_compute.core.registry import PortOwner
@@ -88,19 +89,18 @@ class Stopper:
         raise StopFailed(self._what_is_left())
 
     def _signal(self, number: int) -> None:
-        claim, _ = claim_of(self._effects, self._record)
+        claim, _, table = claim_of(self._effects, self._record)
         if self._leader is None and claim.ownership is Ownership.OWNED:
             self._leader = self._effects.open_process(self._record.identity)
-        self._hold_others(claim)
+        self._hold_others(claim, table)
         if self._leader is not None:
             self._leader.signal_group(number)
         for handle in self._others.values():
             handle.signal(number)
 
-    def _hold_others(self, claim: Claim) -> None:
+    def _hold_others(self, claim: Claim, table: Mapping[int, Process]) -> None:
         """Open what the group signal does not reach.  A pid may be reused between the scan and the
         opening, so a handle counts only when its pid is proved ours once more while it is held."""
-        table = self._effects.processes()
         fresh: dict[int, ProcessHandle] = {}
         for pid in claim.members - set(self._others):
             row = table.get(pid)
@@ -139,9 +139,8 @@ class Stopper:
         return False
 
     def _processes_left(self) -> frozenset[int]:
-        claim, _ = claim_of(self._effects, self._record)
         held = {pid for pid, handle in self._others.items() if handle.signal(0)}
-        table = self._effects.processes() if held else {}
+        claim, _, table = claim_of(self._effects, self._record)
         alive = frozenset(pid for pid in held if pid in table and table[pid].alive)
         return claim.members | claim.strays | alive
 

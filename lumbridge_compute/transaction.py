@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core import state as writes
 from lumbridge_compute.core.events import Event, EventKind, Outcome
-from lumbridge_compute.core.health import EXACT
-from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
 from lumbridge_compute.core.plan_scene import plan_restore, plan_stop_all
 from lumbridge_compute.core.registry import Model, Registry
@@ -18,7 +16,7 @@ from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted, Interruption
 from lumbridge_compute.journal import Journal
-from lumbridge_compute.observe import Site, look, observe
+from lumbridge_compute.observe import Site, observe
 from lumbridge_compute.steps import StepFailed, Steps, with_todays_definitions
 
 _WAY_BACK_SPARE_S = 60.0
@@ -60,6 +58,12 @@ class Transaction:
     floor_bytes: int = 0
     footprints: dict[str, int] = field(default_factory=dict)
     changed: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def announce(self, plan: Plan) -> None:
+        """Tell what will be done; the warnings of the plan belong to the answer."""
+        self.warnings += plan.warnings
+        self.emit(Event(EventKind.PLANNED, detail=plan.scene, plan=plan))
 
     async def snapshot(self, candidates: Mapping[str, int] | None = None) -> Snapshot:
         """Registry, state and world at one moment.  `candidates` are pids that stand in for
@@ -106,8 +110,10 @@ class Transaction:
         """Record that the Scene of `plan` is exactly healthy.  Raises OSError."""
         scene = plan.scene
         assert scene is not None  # noqa: S101 - as above
+        worthless = set(plan.forget) - {model.name for model in plan.target}
 
         def change(state: NodeState) -> NodeState:
+            state = writes.without_records(state, worthless)
             records = {n: r for n, r in state.processes.items() if isinstance(r, Bound)}
             kept = with_todays_definitions(plan, records)
             state = replace(state, processes={**state.processes, **kept})
@@ -159,24 +165,16 @@ class Transaction:
             return await self._degraded(failure.cause)
         return self._left_unfinished(failure.cause)
 
-    async def done(self, plan: Plan) -> Outcome:
-        """The answer once the Scene of `plan` is committed, or nothing runs as wanted."""
-        verified = [model.name for model in plan.target]
-        return Outcome(Exit.DONE, plan.scene, world=await self.seen(verified))
+    def done(self, plan: Plan, world: World) -> Outcome:
+        """The answer once the Scene of `plan` is committed, or nothing runs as wanted.
 
-    async def seen(self, verified: Iterable[str] = ()) -> World:
-        """The world for the answer; models `verified` a moment ago are not asked again."""
-        names = set(verified)
-        if not names:
-            return (await self._snapshot()).world
-        world = look(self.effects, self.registry, self.journal.state, self.site).world
-        views = {
-            name: replace(view, health=EXACT)
-            if name in names and view.ownership is Ownership.OWNED
-            else view
-            for name, view in world.models.items()
-        }
-        return replace(world, models=views)
+        `world` is what was seen where no step has verified anything.
+        """
+        return Outcome(Exit.DONE, plan.scene, world=self.steps.world or world)
+
+    async def seen(self) -> World:
+        """The world for the answer after a failure."""
+        return (await self._snapshot()).world
 
     async def begin_fallback(self, cause: str) -> Failure | None:
         """Record that the desired Scene has failed, and complete the stops that were begun."""
@@ -233,14 +231,15 @@ class Transaction:
             except OSError as error:
                 failure = Failure(f"cannot write the state: {error.strerror or error}")
             else:
-                return await self._end(end)
+                return await self._end(plan, end)
         return failure
 
-    async def _end(self, end: Callable[[], Awaitable[None]]) -> Failure | None:
+    async def _end(self, plan: Plan, end: Callable[[], Awaitable[None]]) -> Failure | None:
         try:
             await end()
         except OSError as error:
-            return Failure(f"cannot write the state: {error.strerror or error}", uncommitted=True)
+            cause = f"cannot write the state: {error.strerror or error}"
+            return Failure(cause, uncommitted=plan.scene is not None)
         return None
 
     async def _way_back(self, previous: Previous, failure: Failure) -> Outcome:
@@ -275,10 +274,12 @@ class Transaction:
             restored=True,
             error=f"{cause}; Scene {previous.scene!r} is restored and verified",
             hint="see `lumbridge-compute logs MODEL` for what the model said",
-            world=await self.seen(model.name for model in plan.target),
+            world=self.steps.world,
         )
 
     async def _give_up(self, cause: str, *, interrupted: bool = False) -> Outcome:
+        if not await self._record(lambda state: writes.rollback_begins(state, cause)):
+            return await self._degraded(cause, "the state could not be written")
         try:
             await self.steps.finish_stops()
             plan = plan_stop_all(await self._snapshot(), "roll back")

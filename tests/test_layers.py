@@ -29,6 +29,8 @@ LAYERS = {
     "host_effects": 4,
     "interruption": 4,
     "journal": 4,
+    "orders": 4,
+    "resuming": 4,
     "steps": 4,
     "stopping": 4,
     "transaction": 4,

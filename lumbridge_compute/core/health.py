@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.markers import (
     TEXT_LIMIT,
@@ -13,6 +12,7 @@ from lumbridge_compute.core.markers import (
     render_markers,
 )
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field
 
 REPORTED_LIMIT = 256
 """More names than this are not kept of one answer."""

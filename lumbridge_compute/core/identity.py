@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+
+from lumbridge_compute.core.values import dataclass, field
 
 
 class Ownership(enum.StrEnum):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.placeholders import BadPlaceholder, expand
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field
 
 TOKEN_VARIABLE = "LUMBRIDGE_COMPUTE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -38,7 +38,7 @@ class Launch:
     scope: str | None = None
 
 
-class UnsetVariable(Exception):  # noqa: N818 - it names what is wrong, as BadInput does
+class UnsetVariable(Exception):
     """Environment variables that placeholders of a model need are not set, or don't fit.
 
     Its text is a sentence that names the model, each placeholder and where it stands; no value of
@@ -100,7 +100,7 @@ def expanded_probe_path(model: Model, root: str, environ: Mapping[str, str]) -> 
     probe = model.health.probe
     if probe is None or "${" not in probe.path:
         return None if probe is None else probe.path
-    from urllib.parse import quote  # noqa: PLC0415 - 3 ms that few models need
+    from urllib.parse import quote  # 3 ms that few models need
 
     def encode(value: str) -> str:
         # A variable may hold bytes that are no UTF-8: they come as surrogates and leave as bytes.
@@ -122,7 +122,7 @@ def expanded_body(model: Model, root: str, environ: Mapping[str, str]) -> bytes 
         return None
     if "${" not in probe.body:
         return probe.body.encode()
-    import json  # noqa: PLC0415 - 2 ms that few models need
+    import json  # 2 ms that few models need
 
     filler = _Filler(model, root, environ)
     body = filler.fill_json("health.probe.body", json.loads(probe.body))

@@ -67,7 +67,7 @@ def _parse_text(text: str) -> str:
 
 
 def _parse_json(text: str) -> object:
-    import json  # noqa: PLC0415 - only a probe needs it, and its import costs 8 ms
+    import json  # only a probe needs it, and its import costs 8 ms
 
     if not text.strip():
         raise BodyError("an empty body instead of JSON")

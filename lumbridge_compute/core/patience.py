@@ -16,7 +16,7 @@ FINAL = frozenset({HealthName.DEAD, HealthName.FOREIGN_LISTENER})
 FIRST_PAUSE_S = 0.003
 YOUNG_PAUSE_S = 0.25
 OLD_PAUSE_S = 1.0
-GROWTH = 1.5
+GROWTH = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Patience:
     def pause_s(self, now_s: float) -> float:
         """Seconds until the next look.
 
-        Each pause is 1.5 times the one before, since the sum of such a row is about twice its
-        last: half the age of the wait.  Up to 250 ms for a minute, 1 s from the fourth on.
+        Each pause is about a fifth of the age of the wait, so that a start is noticed at most so
+        much late.  Up to 250 ms for a minute, 1 s from the fourth on.
         Never past the moment at which the wait ends by itself.
         """
         age_s = max(0.0, now_s - self.started_s)

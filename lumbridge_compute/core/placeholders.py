@@ -15,16 +15,17 @@ PATTERN = r"^([^$]|\$(?!\$?\{)|\$\$\{|\$\{(" + "|".join(NAMES) + f"|env:{_VARIAB
 """Matches, in Python and in JSON Schema, the texts in which every placeholder is known."""
 
 
-class BadPlaceholder(Exception):  # noqa: N818 - it names what is bad, as BadInput does
+class BadPlaceholder(Exception):
     """A placeholder that nothing can replace.
 
-    `placeholder` is what was written, "${prot}"; `variable` is the name of the environment
-    variable where the placeholder is good and the variable is not set.
+    `placeholder` is what was written, "${prot}", and `reason` what is wrong with it.  `variable`
+    is the name of an environment variable where the placeholder is good and that one is not set.
     """
 
     def __init__(self, placeholder: str, reason: str, variable: str | None = None) -> None:
         super().__init__(f"{placeholder} {reason}")
         self.placeholder = placeholder
+        self.reason = reason
         self.variable = variable
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState
+from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.core.world import World
 
 
@@ -127,8 +127,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPlan:
-    """Processes that already run `scene`, each proved, with today's definition."""
+    """Processes that already run `scene`, each proved, with today's definition.  `forget` are the
+    records of others that have ended."""
 
     scene: str
     records: dict[str, Bound] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()

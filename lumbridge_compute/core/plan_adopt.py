@@ -35,7 +35,13 @@ def plan_adopt(
     if reasons:
         return Refusals(scene, tuple(reasons), warnings)
     records = {name: _record(name, now) for name in members}
-    return AdoptPlan(scene, records, warnings)
+    # Else a rollback to this Scene would take them for a part of it.
+    forget = tuple(
+        name
+        for name in now.state.processes
+        if name not in members and world.view(name).ownership is Ownership.GONE
+    )
+    return AdoptPlan(scene, records, warnings, forget)
 
 
 def _record(name: str, now: Snapshot) -> Bound:
@@ -68,6 +74,15 @@ def _member_refusals(name: str, world: World, own_pids: frozenset[int]) -> Itera
         yield Refusal("no-process", name, f"cannot adopt {name!r}: {said}", pid_hint)
         return
     pid = view.identity.pid
+    if view.replaced is not None and view.replaced.members:
+        ours = ", ".join(str(each) for each in sorted(view.replaced.members))
+        yield Refusal(
+            "still-owned",
+            name,
+            f"cannot adopt pid {pid} as {name!r}: its recorded process is ours and still alive "
+            f"(pid {ours})",
+            "stop that one first, with `lumbridge-compute scene deactivate`",
+        )
     if view.ownership in (Ownership.GONE, Ownership.SURVIVORS, Ownership.NONE):
         yield Refusal("no-process", name, f"cannot adopt {name!r}: pid {pid} has ended", pid_hint)
     elif pid == 1 or pid in own_pids:

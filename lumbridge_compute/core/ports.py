@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from lumbridge_compute.core.health import Health, HealthName
+from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.markers import printable
 from lumbridge_compute.core.registry import Model, PortOwner
-from lumbridge_compute.core.world import Listener
+from lumbridge_compute.core.world import Listener, World
 
 SHOWN_HOLDERS = 3
 
@@ -39,6 +40,23 @@ def judge_listeners(
         return Health(HealthName.SHARED_PORT, detail)
     detail = f"port {model.port} is held by {holders}, not by '{model.name}'"
     return Health(HealthName.FOREIGN_LISTENER, detail)
+
+
+def holder_of(listener: Listener, world: World) -> str | None:
+    """The model that holds `listener`, None when anyone else has a part in it."""
+    for name, view in world.models.items():
+        if view.ownership not in (Ownership.OWNED, Ownership.SURVIVORS):
+            continue
+        if listener.pids and listener.pids <= view.claim.members:
+            return name
+        checked = view.checked
+        if (
+            checked is not None
+            and checked.port_owner is PortOwner.ANY
+            and checked.port == listener.port
+        ):
+            return name
+    return None
 
 
 def render_holders(listeners: Iterable[Listener]) -> str:

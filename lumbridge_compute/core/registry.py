@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from lumbridge_compute.core.values import dataclass, field, replace
 
 DEFAULT_HOST = "127.0.0.1"
 

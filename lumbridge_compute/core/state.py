@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field, replace
+
+MAX_LINE_CHARS = 2000
 
 Extra = Mapping[str, Any]
 """Keys of a file that we don't know, as plain YAML values: kept at every rewrite."""
@@ -19,7 +21,8 @@ class Bound:
 
     `definition` is what the process was started with, placeholders unexpanded.  `token` is the
     random text in its environment, None for an adopted process.  `scope` is its systemd scope.
-    `started_at` is UTC in ISO 8601, for people only.
+    `started_at` is UTC in ISO 8601, for people only.  In `extra`, unknown keys of the definition
+    stand under "definition".
     """
 
     identity: Identity
@@ -41,6 +44,10 @@ class Legacy:
 Record = Bound | Legacy
 
 
+MOST_RESUME_FAILURES = 3
+"""After so many in a row resume wants an operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeFailures:
     """How often in a row resume ended without a good state.
@@ -51,6 +58,7 @@ class ResumeFailures:
     scene: str
     definition: str
     count: int
+    extra: Extra = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class FloorLatch:
     boot_id: str
     at: str
     figures: Extra = field(default_factory=dict)
+    extra: Extra = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +161,14 @@ def adopt(state: NodeState, scene: str, records: Mapping[str, Bound]) -> NodeSta
 
 def deactivate_begin(state: NodeState) -> NodeState:
     """Everything owned is about to be stopped, and nothing is wanted any more."""
-    return replace(state, desired_scene=None, active_scene=None, deactivating=True)
+    return replace(
+        state, desired_scene=None, active_scene=None, transition_scene=None, deactivating=True
+    )
 
 
 def deactivate_end(state: NodeState) -> NodeState:
     """Nothing of ours runs."""
-    return replace(
-        state, desired_scene=None, active_scene=None, transition_scene=None, deactivating=False
-    )
+    return replace(state, transition_scene=None, deactivating=False)
 
 
 def reactivated(state: NodeState, desired: str | None) -> NodeState:
@@ -201,5 +210,6 @@ def with_resume_failures(state: NodeState, failures: ResumeFailures | None) -> N
 
 
 def one_line(text: str) -> str:
-    """`text` folded to the single line that `last_error` holds."""
-    return " ".join(text.split())
+    """`text` folded to the single line that `last_error` holds, of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_LINE_CHARS else line[: MAX_LINE_CHARS - 3] + "..."

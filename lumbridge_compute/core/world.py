@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from lumbridge_compute.core.health import Health
 from lumbridge_compute.core.identity import Claim, Identity, Ownership
 from lumbridge_compute.core.registry import Model
+from lumbridge_compute.core.values import dataclass, field
 
 NOT_RECORDED = Claim(Ownership.NONE)
 
@@ -41,11 +41,12 @@ class ModelView:
     """One model as seen now: recorded, declared, or both.
 
     `checked` is the definition that `health` was judged by: the recorded one, with today's health
-    section where a process started from either would be the same.  `health` is None where no process
-    of ours could have any; `stranger` is what answers on the port of a model that has no living
-    record.  `restarting_unit` names a service or container that may start it again.  `age_s` is the leader's age in seconds.
-    `permitted` is False when the kernel would not let us signal it.  `hosts_us` is True when this
-    very command runs inside it.
+    section where a process started from either would be the same.  `health` is None where no
+    process of ours could have any; `stranger` is what answers on the port of a model that has no
+    living record.  `replaced` is what the record of another process is worth for which a candidate
+    (adopt --pid) stands in.  `restarting_unit` names a service or container that may start it
+    again.  `age_s` is the leader's age in seconds.  `permitted` is False when the kernel would not
+    let us signal it.  `hosts_us` is True when this very command runs inside it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ModelView:
     permitted: bool = True
     hosts_us: bool = False
     legacy_pid: int | None = None
+    replaced: Claim | None = None
     restarting_unit: str | None = None
 
     @property

@@ -100,6 +100,7 @@ class Conversation:
                 request = read_request(connection, buffer)
             except BadRequestError as error:
                 send_reply(connection, refuse(400, str(error)), keep=False)
+                drain(connection)
                 return
             if request is None:
                 return
@@ -189,6 +190,16 @@ class Conversation:
             connection.sendall(b"0\r\n\r\n")
         finally:
             self._host.stream_closed(connection)
+
+
+def drain(connection: socket.socket) -> None:
+    """Take in what a client still sends, within bounds: closing on it would reset the connection,
+    and the client might lose the answer."""
+    connection.shutdown(socket.SHUT_WR)
+    connection.settimeout(1.0)
+    for _ in range(64):
+        if not connection.recv(HEAD_LIMIT):
+            return
 
 
 def client_left(connection: socket.socket, within_s: float) -> bool:

@@ -62,17 +62,17 @@ class Server:
             signal.pause()
 
     def _serve(self, listener: socket.socket) -> None:
-        import threading  # noqa: PLC0415 - the port is open before what only answers need is loaded
+        import threading  # the port is open before what only answers need is loaded
 
-        from lumbridge_compute.demo.conversation import Conversation  # noqa: PLC0415 - the same
+        from lumbridge_compute.demo.conversation import Conversation
 
         if self.options.life:
             later(self.options.life, lambda: leave(0))
         if self.options.die_after is not None:
             later(self.options.die_after, self._die)
+        say_ready(self.options, listener)
         if self.options.chatty:
             threading.Thread(target=chat_to_log, args=(self.options.chatty,), daemon=True).start()
-        print_ready(self.options, listener)
         threading.stack_size(MIB)
         places = threading.BoundedSemaphore(CONNECTIONS)
         conversation = Conversation(self)
@@ -130,7 +130,7 @@ def say(line: str) -> None:
 
 def later(seconds: float, action: Callable[[], object]) -> None:
     """Call `action` after `seconds`, in a thread of its own."""
-    import threading  # noqa: PLC0415 - the port is open before what only answers need is loaded
+    import threading  # the port is open before what only answers need is loaded
 
     timer = threading.Timer(seconds, action)
     timer.daemon = True
@@ -183,18 +183,21 @@ def open_listener(options: argparse.Namespace) -> socket.socket:
     return listener
 
 
-def print_ready(options: argparse.Namespace, listener: socket.socket) -> None:
+def say_ready(options: argparse.Namespace, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     say(f"'{options.marker}' listens on {shown}")
 
 
 def chat_to_log(mebibytes_per_s: float) -> None:
-    """Fill the log: numbered lines at this rate, 20 times a second, for ever."""
+    """Fill the log: numbered lines at this rate, 20 times a second, while it can be written."""
     number, share = 0, max(1, int(mebibytes_per_s * MIB / 20 / 100))
     while True:
         lines = (f"{number + step:012d} {'chatter ' * 11}"[:99] + "\n" for step in range(share))
-        os.write(1, "".join(lines).encode())
+        try:
+            os.write(1, "".join(lines).encode())
+        except OSError:
+            return
         number += share
         wait(0.05)
 

@@ -21,7 +21,6 @@ from lumbridge_compute.errors import BadInput, Refused
 PRIVATE_FOLDER = ".kuda"
 _PRIVATE_FILE_MODE = 0o600
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
@@ -164,15 +163,6 @@ def create(folder: int, name: str, data: bytes) -> None:
     descriptor = os.open(name, _CREATE, _PRIVATE_FILE_MODE, dir_fd=folder)
     try:
         _write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
-
-
-def append(folder: int, name: str, line: bytes) -> None:
-    """Add one line to a file of mode 0600, made when missing; its line end is added here."""
-    descriptor = os.open(name, _APPEND, _PRIVATE_FILE_MODE, dir_fd=folder)
-    try:
-        _write_all(descriptor, line.rstrip(b"\n") + b"\n")
     finally:
         os.close(descriptor)
 

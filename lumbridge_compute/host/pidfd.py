@@ -13,12 +13,12 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import Self
 
 from lumbridge_compute.core.identity import Identity, Process
+from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.host.exits import read_exit_cause
 from lumbridge_compute.host.procfs import read_ancestors, read_boot_id, read_process
 
@@ -96,7 +96,7 @@ class HeldProcess:
 
     async def wait(self) -> None:
         """Return when the process has ended (a zombie has).  Cancelling it changes nothing."""
-        import trio  # noqa: PLC0415 - status runs without it
+        import trio
 
         # trio lets one task wait on a descriptor; on a copy each, any number may, and a close
         # of the handle meanwhile pulls nothing away.
@@ -114,7 +114,10 @@ class HeldProcess:
         return read_exit_cause(self._descriptor, self.identity) if self.ended else None
 
     def close(self) -> None:
-        """Let go; a child of ours that has ended is reaped.  Closing twice is harmless."""
+        """Let go; a child of ours that has ended is reaped here, and not by whoever started it.
+
+        Closing twice is harmless.
+        """
         if self._descriptor < 0:
             return
         self.exit_cause()

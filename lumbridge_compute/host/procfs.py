@@ -9,6 +9,7 @@ Source: proc(5), proc_pid_stat(5), proc_pid_environ(5), proc_pid_cgroup(5), proc
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator
 
 from lumbridge_compute.core.identity import Process
@@ -17,6 +18,9 @@ from lumbridge_compute.core.world import Memory
 
 PROC = "/proc"
 _CHUNK_BYTES = 65536
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_EXEC_S = 0.05
+_SWEEPS = 50  # ended by a machine that forks without pause; else by nothing new
 
 
 def read_file(path: str) -> bytes | None:
@@ -42,13 +46,13 @@ def read_file(path: str) -> bytes | None:
 
 def read_boot_id(proc: str = PROC) -> str:
     """The id of this boot; raises OSError where the kernel hides it."""
-    with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    with open(f"{proc}/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().decode().strip()
 
 
 def read_uptime_s(proc: str = PROC) -> float:
     """Seconds since boot, the clock that start ticks count on."""
-    with open(f"{proc}/uptime", encoding="ascii") as file:
+    with open(f"{proc}/uptime", "rb") as file:
         return float(file.read().split()[0])
 
 
@@ -57,9 +61,19 @@ def ticks_to_seconds(ticks: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def read_pids(proc: str = PROC) -> list[int]:
-    """Every PID that proc lists, unordered."""
-    return [int(name) for name in os.listdir(proc) if name.isdecimal()]
+def read_pids(proc: str = PROC) -> Iterator[int]:
+    """Every PID, and then those that came meanwhile, unordered.
+
+    A process that forks and ends between a look at the list and a look at itself would hide its
+    child: whoever reads each PID when it is given has seen the one or sees the other.
+    """
+    seen: set[int] = set()
+    for _ in range(_SWEEPS):
+        fresh = {int(name) for name in os.listdir(proc) if name.isdecimal()} - seen
+        if not fresh:
+            return
+        yield from fresh
+        seen |= fresh
 
 
 def parse_stat(data: bytes) -> Process | None:
@@ -130,7 +144,8 @@ def read_carriers(tokens: Collection[str], proc: str = PROC) -> dict[str, frozen
     entries = {token: f"\0{TOKEN_VARIABLE}={token}\0".encode() for token in tokens}
     found: dict[str, set[int]] = {token: set() for token in tokens}
     variable = TOKEN_VARIABLE.encode()
-    for pid, data in _read_each("environ", proc) if entries else ():
+    for pid in read_pids(proc) if entries else ():
+        data = read_environment(pid, proc)
         if variable not in data:
             continue
         framed = b"\0" + data + b"\0"
@@ -138,6 +153,35 @@ def read_carriers(tokens: Collection[str], proc: str = PROC) -> dict[str, frozen
             if entry in framed:
                 found[token].add(pid)
     return {token: frozenset(pids) for token, pids in found.items()}
+
+
+def read_environment(pid: int, proc: str = PROC) -> bytes:
+    """The environment of `pid`, each entry ended by a NUL; empty where there is none to be read.
+
+    Waits, for a blink, for a process that is just in the middle of an exec: it has none then.
+    """
+    path = f"{proc}/{pid}/environ"
+    data = read_file(path)
+    if data != b"":
+        return data or b""
+    end = time.monotonic() + _EXEC_S
+    while not data and _has_environment(pid, proc) and time.monotonic() < end:
+        os.sched_yield()
+        data = read_file(path)
+    return data or b""
+
+
+def _has_environment(pid: int, proc: str) -> bool:
+    """True for a living process that has an environment, or is about to get one from its exec.
+
+    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h) and fields
+    50 and 51 (env_start, env_end); the kernel's fs/binfmt_elf.c sets the last of them last.
+    """
+    data = read_file(f"{proc}/{pid}/stat")
+    fields = data.rpartition(b")")[2].split() if data else []
+    if len(fields) < 50 or fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD:
+        return False
+    return int(fields[48]) == 0 or fields[47] != fields[48]
 
 
 def read_cgroup(pid: int, proc: str = PROC) -> str | None:

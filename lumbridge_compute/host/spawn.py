@@ -101,10 +101,10 @@ def raise_oom_score(pid: int) -> None:
 
     Source: proc_pid_oom_score_adj(5).
     """
-    with open(f"/proc/{pid}/oom_score_adj", "r+", encoding="ascii") as file:
+    with open(f"/proc/{pid}/oom_score_adj", "rb+", buffering=0) as file:
         if int(file.read()) < OOM_SCORE_ADJ:
             file.seek(0)
-            file.write(str(OOM_SCORE_ADJ))
+            file.write(b"%d" % OOM_SCORE_ADJ)
 
 
 def wait_ended(handle: HeldProcess, timeout_ms: int) -> bool:

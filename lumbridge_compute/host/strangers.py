@@ -33,7 +33,7 @@ def describe_process(pid: int) -> str:
 
 def describe_user(uid: int) -> str:
     """ "user www-data (uid 33)"; "uid 33" when the machine has no name for it."""
-    import pwd  # noqa: PLC0415 - rarely needed
+    import pwd
 
     try:
         return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
@@ -42,7 +42,7 @@ def describe_user(uid: int) -> str:
 
 
 def _whole_name(pid: int) -> str | None:
-    import psutil  # noqa: PLC0415 - takes 50 ms to load
+    import psutil
 
     try:
         return str(psutil.Process(pid).name())

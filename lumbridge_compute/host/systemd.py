@@ -93,7 +93,7 @@ def _escape(text: str) -> str:
 
 def _read_version() -> int:
     """The version of systemd-run; 0 where it does not tell."""
-    import subprocess  # noqa: PLC0415 - slow to load, rarely needed
+    import subprocess
 
     try:
         result = subprocess.run(

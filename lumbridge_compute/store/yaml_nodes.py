@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import yaml
 
@@ -31,10 +30,12 @@ from lumbridge_compute.store.yaml_values import (
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 50_000
+MAX_DIRECTIVES = 16
 
 _CORE = "tag:yaml.org,2002:"
 _TAGGED = {"int": Kind.INT, "float": Kind.FLOAT, "bool": Kind.BOOL, "null": Kind.NULL}
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PARSER = getattr(yaml, "CLoader", yaml.Loader)
 
 
@@ -72,11 +73,21 @@ def _decode(data: bytes) -> str | Fault:
         character = f"U+{ord(bad.group()):04X}"
         place = _place_after(text[: bad.start()])
         return Fault(*place, "", f"the control character {character} can't stand in YAML")
+    # The parser compares each directive with all before it.
+    if text.count("\n%") > MAX_DIRECTIVES:
+        return Fault(1, 1, "", f"more than {MAX_DIRECTIVES} lines that begin with '%'")
     return text
 
 
 def _place_after(before: str) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+class _Size(NamedTuple):
+    """How much a node holds when its aliases are followed."""
+
+    nodes: int
+    characters: int
 
 
 class _StopError(Exception):
@@ -87,16 +98,17 @@ class _StopError(Exception):
         self.fault = fault
 
 
-@dataclass(slots=True)
 class _Open:
     """A collection whose end has not come yet; in a mapping, keys and values alternate."""
 
-    line: int
-    column: int
-    anchor: str | None
-    mapping: bool
-    nodes: list[Node] = field(default_factory=list)
-    count: int = 1
+    __slots__ = ("anchor", "column", "line", "mapping", "nodes", "size")
+
+    def __init__(self, place: tuple[int, int], anchor: str | None, *, mapping: bool) -> None:
+        self.line, self.column = place
+        self.anchor = anchor
+        self.mapping = mapping
+        self.nodes: list[Node] = []
+        self.size = _Size(1, 0)
 
 
 class _Composer:
@@ -106,8 +118,8 @@ class _Composer:
         self.faults: list[Fault] = []
         self._text = text
         self._stack: list[_Open] = []
-        # What each anchor names, with its count of nodes; None while its collection is open.
-        self._anchors: dict[str, tuple[Node, int] | None] = {}
+        # What each anchor names, with its size; None while its collection is open.
+        self._anchors: dict[str, tuple[Node, _Size] | None] = {}
         self._root: Node | None = None
         self._documents = 0
 
@@ -145,7 +157,11 @@ class _Composer:
             kind = Kind.TEXT
         elif event.tag is not None and _TAGGED.get(event.tag.removeprefix(_CORE)) is not kind:
             self._stop(event, f"the tag {event.tag!r} does not fit here", "leave the tag out")
-        self._add(Scalar(*_place(event), event.value, kind), event.anchor, 1)
+        if not event.value.isascii() and _SURROGATE.search(event.value):
+            # The parser in Python lets an escape of half a pair through; no UTF-8 can hold it.
+            self._stop(event, "half of a surrogate pair is no character")
+        size = _Size(1, len(event.value))
+        self._add(Scalar(*_place(event), event.value, kind), size, event.anchor)
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         mapping = isinstance(event, yaml.MappingStartEvent)
@@ -155,7 +171,7 @@ class _Composer:
             self._stop(event, f"nested more than {MAX_DEPTH} deep")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(*_place(event), event.anchor, mapping))
+        self._stack.append(_Open(_place(event), event.anchor, mapping=mapping))
 
     def _close(self) -> None:
         done = self._stack[-1]
@@ -165,7 +181,7 @@ class _Composer:
         else:
             node = Sequence(done.line, done.column, tuple(done.nodes))
         self._stack.pop()
-        self._add(node, done.anchor, done.count)
+        self._add(node, done.size, done.anchor)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         name = event.anchor
@@ -174,24 +190,31 @@ class _Composer:
         target = self._anchors[name]
         if target is None:
             self._stop(event, f"the alias '*{name}' stands inside what it names")
-        node, count = target
-        self._add(node, None, count)
-        if self._stack and self._stack[-1].count > MAX_NODES:
-            self._stop(event, f"more than {MAX_NODES} values when the aliases are followed")
+        self._add(*target, place=_place(event))
 
-    def _add(self, node: Node, anchor: str | None, count: int) -> None:
-        """Put a finished node, of `count` nodes with its aliases followed, where it belongs."""
+    def _add(
+        self,
+        node: Node,
+        size: _Size,
+        anchor: str | None = None,
+        place: tuple[int, int] | None = None,
+    ) -> None:
+        """Put a finished node where it belongs; `place` is that of the alias that stands for it."""
         if anchor is not None:
-            self._anchors[anchor] = (node, count)
+            self._anchors[anchor] = (node, size)
         if not self._stack:
             self._root = node
             return
         parent = self._stack[-1]
-        parent.count += count
+        nodes = parent.size.nodes + size.nodes
+        characters = parent.size.characters + size.characters
+        if nodes > MAX_NODES or characters > MAX_BYTES:
+            what = f"{MAX_NODES} values or {MAX_BYTES} characters"
+            line, column = place or (node.line, node.column)
+            message = f"more than {what} when aliases are followed"
+            raise _StopError(Fault(line, column, self._path(), message))
         parent.nodes.append(node)
-        if parent.count > MAX_NODES:
-            message = f"more than {MAX_NODES} values (aliases followed)"
-            raise _StopError(Fault(node.line, node.column, self._path(), message))
+        parent.size = _Size(nodes, characters)
 
     def _entries(self, done: _Open) -> dict[str, Entry]:
         own: dict[str, Entry] = {}

@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck as Slow
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lumbridge_compute.core.health import (
@@ -264,7 +263,6 @@ def test_keys_and_bodies_are_in_no_repr() -> None:
     assert "sesame" not in repr(request) + repr(answer)
 
 
-unhurried = settings(deadline=None, suppress_health_check=[Slow.too_slow])
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
     lambda inner: (
@@ -277,7 +275,6 @@ bodies = st.binary(max_size=40) | values.map(lambda value: json.dumps(value).enc
 ids = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 
 
-@unhurried
 @given(bodies, st.sampled_from([VOICE, BY_POINTER, BY_TEXT]), st.integers(0, 999))
 def test_no_answer_makes_a_judge_raise(body: bytes, model: Model, status: int) -> None:
     answer = answered(body, status)
@@ -287,7 +284,6 @@ def test_no_answer_makes_a_judge_raise(body: bytes, model: Model, status: int) -
         assert detail(health).isprintable()
 
 
-@unhurried
 @given(ids, st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_exact_means_that_one_id_equals_the_marker(names: list[str], marker: str) -> None:
     health = judge_marker(replace(VOICE, marker=marker), models(*names))
@@ -295,7 +291,6 @@ def test_exact_means_that_one_id_equals_the_marker(names: list[str], marker: str
     assert marker not in health.reported
 
 
-@unhurried
 @given(st.text(), st.text(min_size=1))
 def test_exact_at_a_pointer_means_equality(found: str, marker: str) -> None:
     model = replace(BY_POINTER, marker=marker)

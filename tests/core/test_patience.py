@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lumbridge_compute.core.health import Health, HealthName
@@ -78,7 +78,7 @@ def test_looking_starts_at_a_few_milliseconds_and_backs_off() -> None:
     ages = looks(heard, 1.0)
     pauses = [later - sooner for sooner, later in pairwise(ages)]
     young = [later / sooner for sooner, later in pairwise(pauses)][:8]
-    assert young == pytest.approx([1.5] * 8)
+    assert young == pytest.approx([1.2] * 8)
     assert heard.pause_s(1030.0) == pytest.approx(0.25)
     assert heard.pause_s(1120.0) == pytest.approx(0.5)
     assert heard.pause_s(1600.0) == pytest.approx(1.0)
@@ -90,7 +90,6 @@ def test_a_look_is_due_when_the_wait_ends() -> None:
     assert NEW.hear(BUSY, 1300.0).pause_s(1899.5) == pytest.approx(0.5)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e6), st.floats(0.001, 1e5), st.sampled_from([STARTING, WRONG, BUSY]))
 def test_a_pause_is_bounded_and_never_zero(age_s: float, timeout_s: float, last: Health) -> None:
     pause_s = Patience(0.0, timeout_s).hear(last, age_s).pause_s(age_s)

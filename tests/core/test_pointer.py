@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lumbridge_compute.core.pointer import parse_pointer, resolve
@@ -76,7 +76,6 @@ def test_what_is_not_there_is_not_there(pointer: str) -> None:
         resolve(EXAMPLE, parse_pointer(pointer))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_every_path_has_a_pointer(tokens: list[str]) -> None:
     escaped = [token.replace("~", "~0").replace("/", "~1") for token in tokens]

@@ -267,7 +267,7 @@ def test_a_writer_goes_on_at_the_beginning_of_the_emptied_log(log: Path) -> None
 
 
 def test_a_trim_under_a_chatty_writer_keeps_the_bound_and_the_line_order(log: Path) -> None:
-    program = "import sys\nn = 0\nwhile True:\n    print(n, 'y' * 90)\n    n += 1"
+    program = "import sys\nn = 0\nwhile True:\n    print(n, 'y' * 900)\n    n += 1"
     descriptor = begin_start(str(log), "chatty")
     writer = subprocess.Popen([sys.executable, "-c", program], stdout=descriptor)
     os.close(descriptor)
@@ -279,7 +279,7 @@ def test_a_trim_under_a_chatty_writer_keeps_the_bound_and_the_line_order(log: Pa
     finally:
         writer.kill()
         writer.wait()
-    numbers = [int(found) for found in re.findall(rb"(?m)^([0-9]+) y{90}$", whole(log))]
+    numbers = [int(found) for found in re.findall(rb"(?m)^([0-9]+) y{900}$", whole(log))]
     assert numbers == sorted(numbers)
     assert numbers[0] == 0
 
