@@ -110,8 +110,10 @@ def measure_streams(how: str, streams: int) -> Callable[[Bench, relays.Relay], F
 
 def measure_connect(bench: Bench, relay: relays.Relay) -> Figures:
     """New connections, eight at a time: each asks, is answered and closes."""
+    before = relay.cpu_s()
     found = bench.load(relay, "connect", 8, bench.seconds)
-    return {"per s": found["per_s"], "failed": found["failed"]}
+    cpu_us = (relay.cpu_s() - before) * 1e6 / (found["per_s"] * bench.seconds)
+    return {"per s": found["per_s"], "CPU us": cpu_us, "failed": found["failed"]}
 
 
 def measure_idle(bench: Bench, relay: relays.Relay) -> Figures:
