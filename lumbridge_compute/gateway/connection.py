@@ -71,7 +71,7 @@ class Connection:
         error = sock.connect_ex((upstream.host, upstream.port))
         self.upstream = Side(self._engine, sock, self, self._upstream_meter)
         self.state = State.CONNECTING
-        if error not in (0, errno.EINPROGRESS):
+        if error not in (0, errno.EINPROGRESS) or sockets.meets_itself(sock, upstream):
             self._refused()
 
     def disconnect(self) -> None:
@@ -123,9 +123,6 @@ class Connection:
             self.client.writable = True
 
     def _connected(self, upstream: Side, mask: int) -> None:
-        if sockets.is_connected_to_itself(upstream.sock):
-            self._refused()
-            return
         client = self.client
         client.peer, upstream.peer = upstream, client
         self.state = State.RELAYING

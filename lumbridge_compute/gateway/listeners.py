@@ -8,8 +8,8 @@ import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lumbridge_compute.core.gateways import gateway_faults
 from lumbridge_compute.core.registry import Address, GatewaySpec, Model
+from lumbridge_compute.core.registry_rules import gateway_breaches
 from lumbridge_compute.errors import Refused
 from lumbridge_compute.gateway import sockets
 from lumbridge_compute.host.sockets import read_listeners
@@ -31,9 +31,12 @@ class Listener:
 
 def validate(specs: Collection[GatewaySpec], models: Mapping[str, Model]) -> None:
     """Refuse declarations that can't work beside `models`.  Raises Refused with every reason."""
-    faults = gateway_faults(specs, models)
+    pairs = [(spec.listen, spec.upstream) for spec in specs]
+    breaches = gateway_breaches(pairs, {name: model.port for name, model in models.items()})
+    faults = [breach.message for breach in breaches]
     if faults:
-        raise Refused("; ".join(faults), "give each gateway an address that nothing else has")
+        message = f"cannot serve the gateways: {'; '.join(faults)}"
+        raise Refused(message, "give each gateway an address that nothing else has")
 
 
 def open_listeners(

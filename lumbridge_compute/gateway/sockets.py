@@ -7,6 +7,7 @@ listener, so that a client's socket has them before it is accepted.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import struct
 
@@ -93,9 +94,10 @@ def has_ended(sock: socket.socket) -> bool:
     return state != _ESTABLISHED
 
 
-def is_connected_to_itself(sock: socket.socket) -> bool:
-    """Whether `sock` met itself: TCP lets an ephemeral port connect to its own number."""
-    try:
-        return bool(sock.getsockname() == sock.getpeername())
-    except OSError:
-        return False
+def meets_itself(sock: socket.socket, target: Address) -> bool:
+    """Whether `sock`, connecting to `target`, has got that very address as its own.
+
+    TCP lets an ephemeral port connect to its own number.
+    """
+    host, port = sock.getsockname()[:2]
+    return port == target.port and ipaddress.ip_address(host) == ipaddress.ip_address(target.host)

@@ -1,4 +1,4 @@
-"""`scripts/bench gateway`: the gateway beside other relays, measured in turns.
+"""The gateway beside HAProxy, nginx, socat and systemd-socket-proxyd: bytes, tokens, memory.
 
 Every round measures every relay once, so that what else the machine does falls on all of them;
 the table has medians over the rounds, and ratios to HAProxy.
@@ -17,18 +17,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import relays
+from relaying import relays
 
-SOURCES = Path(__file__).parent
+SOURCES = Path(__file__).parent / "relaying"
 REFERENCE = "haproxy"
 TOKENS_PER_S = 20
 MOST_TOKENS_PER_S = 5000
 HOW = ("streams", "scattered")
-"""Tokens of all streams at once, as servers that batch their steps send them; and spread in time."""
+"""Tokens of all streams at once, as servers that batch send them; and spread in time."""
 STREAMS = (1, 50, 200, 1000, 2000)
 IDLE = 2000
 
 Figures = dict[str, float]
+Found = dict[str, dict[str, dict[str, list[float]]]]
+"""Task, relay and figure, with a value from each round."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,10 @@ def measure_streams(how: str, streams: int) -> Callable[[Bench, relays.Relay], F
 
 def measure_connect(bench: Bench, relay: relays.Relay) -> Figures:
     """New connections, eight at a time: each asks, is answered and closes."""
+    before = relay.cpu_s()
     found = bench.load(relay, "connect", 8, bench.seconds)
-    return {"per s": found["per_s"], "failed": found["failed"]}
+    cpu_us = (relay.cpu_s() - before) * 1e6 / (found["per_s"] * bench.seconds)
+    return {"per s": found["per_s"], "CPU us": cpu_us, "failed": found["failed"]}
 
 
 def measure_idle(bench: Bench, relay: relays.Relay) -> Figures:
@@ -121,15 +125,18 @@ def measure_idle(bench: Bench, relay: relays.Relay) -> Figures:
 
 
 TASKS = (
+    Task("idle", measure_idle),  # first: what a relay has kept from earlier work hides it
     Task("bulk down", measure_bulk("down")),
     Task("bulk up", measure_bulk("up")),
     Task("echo 64 B", measure_echo),
     *(Task(f"{streams} streams", measure_streams("step", streams)) for streams in STREAMS),
     *(Task(f"{streams} scattered", measure_streams("stream", streams)) for streams in STREAMS[1:]),
     Task("connect", measure_connect),
-    Task("idle", measure_idle),
 )
-TOO_MUCH = {"socat": {f"{streams} {how}" for streams in (1000, 2000) for how in HOW}}
+TOO_MUCH = {
+    "direct": {"idle"},
+    "socat": {f"{streams} {how}" for streams in (1000, 2000) for how in HOW},
+}
 """A process for each connection does not get that far on a small machine."""
 
 
@@ -143,20 +150,15 @@ def main(argv: list[str]) -> int:
             _compile(program, folder)
         bench = Bench(folder / "load", seconds=options.seconds, bulk_mib=options.bulk)
         upstream = _start_backend(folder / "backend", stack)
-        running = []
-        for relay_name in options.relays:
-            relay = relays.start(relay_name, upstream, folder)
-            if relay is None:
-                print(f"{relay_name} is not installed: left out", file=sys.stderr)
-                continue
-            stack.callback(relay.stop)
-            running.append(relay)
-        found = _measure(bench, running, tasks, options.rounds)
+        found: Found = {}
+        for _ in range(options.rounds):
+            with _started(options.relays, upstream, folder) as running:
+                _measure(bench, running, tasks, found)
     print(render(found))
     return 0
 
 
-def render(found: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+def render(found: Found) -> str:
     """A Markdown table a task: a row for each relay, medians, and ratios to the reference."""
     parts = []
     for task, by_relay in found.items():
@@ -181,21 +183,30 @@ def _cell(
     return f"{text} ({value / base:.2f})" if base else text
 
 
-def _measure(
-    bench: Bench, running: list[relays.Relay], tasks: list[Task], rounds: int
-) -> dict[str, dict[str, dict[str, list[float]]]]:
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for _ in range(rounds):
-        for task in tasks:
-            for relay in running:
-                if task.name in TOO_MUCH.get(relay.name, ()):
-                    continue
-                if relay.name == "direct" and task.name == "idle":
-                    continue
-                figures = found.setdefault(task.name, {}).setdefault(relay.name, {})
-                for name, value in task.measure(bench, relay).items():
-                    figures.setdefault(name, []).append(value)
-    return found
+def _measure(bench: Bench, running: list[relays.Relay], tasks: list[Task], found: Found) -> None:
+    """One round: each task with each relay."""
+    for task in tasks:
+        for relay in running:
+            if task.name in TOO_MUCH.get(relay.name, ()):
+                continue
+            figures = found.setdefault(task.name, {}).setdefault(relay.name, {})
+            for name, value in task.measure(bench, relay).items():
+                figures.setdefault(name, []).append(value)
+
+
+@contextlib.contextmanager
+def _started(names: list[str], upstream: int, folder: Path) -> Iterator[list[relays.Relay]]:
+    """The relays called `names`, fresh ones, as far as they are installed."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name in names:
+            relay = relays.start(name, upstream, folder)
+            if relay is None:
+                print(f"{name} is not installed: left out", file=sys.stderr)
+                continue
+            stack.callback(relay.stop)
+            running.append(relay)
+        yield running
 
 
 def _start_backend(program: Path, stack: contextlib.ExitStack) -> int:

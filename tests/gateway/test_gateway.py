@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lumbridge_compute.gateway.connection import State
 from lumbridge_compute.gateway.drain import FINISHED_AFTER_S
 from lumbridge_compute.gateway.held import RETRY_S
 from tests.gateway.rig import RST, Rig, open_rig, open_server, reset
@@ -148,6 +149,19 @@ def test_an_expected_upstream_is_tried_again_when_the_one_being_connected_has_le
     rig.advance(RETRY_S)
     with second, rig.server() as server:
         assert rig.read(server, 1) == b"2"
+
+
+def test_a_held_client_that_was_being_connected_waits_again(no_upstream: Rig) -> None:
+    rig = no_upstream
+    rig.gateway.expect()
+    with rig.client():
+        rig.until(lambda: held(rig) == 1)
+        rig.upstream.listen(0)
+        with fill_backlog(rig.upstream):
+            rig.advance(RETRY_S)
+            assert [each.state for each in rig.gateway._held] == [State.CONNECTING]
+            rig.gateway.hold()
+            assert [each.state for each in rig.gateway._held] == [State.WAITING]
 
 
 @contextlib.contextmanager

@@ -88,7 +88,8 @@ def test_declarations_that_cannot_work_are_refused_with_every_reason() -> None:
     with pytest.raises(Refused) as caught:
         validate(specs, {"qwen": model})
     assert caught.value.message == (
-        "cannot serve the gateway at 0.0.0.0:8001: port 8001 is the port of the model 'qwen'; "
-        "cannot serve the gateway at 127.0.0.1:1: its upstream 127.0.0.1:1 is this address"
+        "cannot serve the gateways: 0.0.0.0:8001 is on the port of the model 'qwen'; "
+        "127.0.0.1:1 would relay to itself: its upstream is 127.0.0.1:1; "
+        "127.0.0.1:1 is the upstream of gateways[0]"
     )
     validate([spec(Address("0.0.0.0", 8011))], {"qwen": model})

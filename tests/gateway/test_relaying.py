@@ -15,7 +15,17 @@ import pytest
 
 from lumbridge_compute.gateway import sockets
 from lumbridge_compute.gateway.pipes import PipePool
-from tests.gateway.rig import FIN, PATIENCE_S, RST, Rig, open_rig, open_server, reset, turning
+from tests.gateway.rig import (
+    FIN,
+    PATIENCE_S,
+    RST,
+    Rig,
+    address_of,
+    open_rig,
+    open_server,
+    reset,
+    turning,
+)
 
 MIB = 1024 * 1024
 
@@ -171,6 +181,66 @@ def test_an_urgent_byte_in_bulk_loses_nothing(rig: Rig) -> None:
         assert rest.endswith(b"tail!")
 
 
+def test_an_urgent_byte_and_an_end_behind_bulk_are_both_passed(rig: Rig) -> None:
+    """Splice says 0 before an urgent byte as it does at the end."""
+    client, server = rig.pair()
+    with client, server:
+        widen(rig, client, server)
+        client.send(bytes(300_000))
+        client.send(b"!", socket.MSG_OOB)
+        client.send(b"after")
+        client.shutdown(socket.SHUT_WR)
+        rest, how = rig.ending(server)
+        assert (len(rest), rest[-6:], how) == (300_006, b"!after", FIN)
+
+
+def test_what_a_pipe_held_of_a_cut_stream_reaches_nobody_else(rig: Rig) -> None:
+    client, server = rig.pair()
+    with client, server:
+        widen(rig, client, server)
+        fill(rig, server)
+        (connection,) = rig.gateway._running
+        assert connection.upstream is not None
+        assert connection.upstream.piped_bytes
+        reset(client)
+        rig.until(lambda: nothing_is_left(rig))
+    client, server = rig.pair()
+    with client, server:
+        data = b"y" * (32 * MIB)
+        server.settimeout(PATIENCE_S)
+        sender = threading.Thread(target=server.sendall, args=(data,))
+        sender.start()
+        assert rig.read(client, len(data)) == data
+        sender.join()
+
+
+def test_a_turn_moves_a_bounded_amount_and_the_next_goes_on(rig: Rig) -> None:
+    rig.engine.pipes = PipePool(0)
+    client, server = rig.pair()
+    with client, server:
+        widen(rig, client, server)
+        before = rig.gateway.status().down_bytes
+        for _ in range(4):
+            server.send(bytes(MIB))
+        assert rig.engine.run_once() == rig.clock.now
+        first = rig.gateway.status().down_bytes - before
+        assert first == 16 * 65_536
+        rig.engine.run_once()
+        assert rig.gateway.status().down_bytes - before > first
+
+
+def widen(rig: Rig, one: socket.socket, other: socket.socket) -> None:
+    """Let the kernel learn that this connection takes much at once."""
+    for sender, reader in ((one, other), (other, one)):
+        sender.settimeout(PATIENCE_S)
+        thread = threading.Thread(target=sender.sendall, args=(bytes(64 * MIB),))
+        thread.start()
+        rig.read(reader, 64 * MIB)
+        thread.join()
+        rig.settle()
+        sender.settimeout(0)
+
+
 def test_a_slow_reader_holds_its_sender_back(rig: Rig) -> None:
     client, server = rig.pair()
     with client, server:
@@ -323,10 +393,10 @@ def test_both_address_families_are_relayed(listen: str, host: str, dial: str) ->
             assert rig.read(server, 10) == b"over there"
 
 
-def test_a_socket_that_met_itself_is_recognised() -> None:
+def test_a_socket_that_meets_itself_is_recognised() -> None:
     with socket.socket() as sock, open_server() as server:
         sock.bind(("127.0.0.1", 0))
-        sock.connect(sock.getsockname())
-        assert sockets.is_connected_to_itself(sock)
-        with socket.create_connection(server.getsockname()) as other:
-            assert not sockets.is_connected_to_itself(other)
+        own = address_of(sock)
+        sock.connect((own.host, own.port))
+        assert sockets.meets_itself(sock, own)
+        assert not sockets.meets_itself(sock, address_of(server))

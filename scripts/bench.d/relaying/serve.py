@@ -1,4 +1,4 @@
-"""One gateway as the agent runs it: `serve_gateway.py PORT UPSTREAM [--busy]`.
+"""One gateway as the agent runs it: `serve.py PORT UPSTREAM [--busy]`.
 
 With --busy the same loop also computes 15 ms of every 50 ms, as an agent that is at work would.
 """

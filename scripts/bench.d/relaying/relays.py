@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 START_S = 10.0
+STOP_S = 2.0
 PROXYD = "/usr/lib/systemd/systemd-socket-proxyd"
 NGINX_STREAM = "/usr/lib/nginx/modules/ngx_stream_module.so"
 
@@ -55,6 +56,9 @@ class Relay:
         """End its processes."""
         if self._process is None:
             return
+        self._process.terminate()  # a main process that reaps its children does so now
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # noqa: TID251 - a group that we started
         self._process.wait()
@@ -97,8 +101,8 @@ Starter = Callable[[int, Path], tuple[list[str] | None, dict[str, str]]]
 
 def _lumbridge(upstream: int, _folder: Path, *more: str) -> tuple[list[str], dict[str, str]]:
     port = _free_port()
-    serve = str(Path(__file__).with_name("serve_gateway.py"))
-    environment = {"BENCH_PORT": str(port), "PYTHONPATH": str(Path(__file__).parents[2])}
+    serve = str(Path(__file__).with_name("serve.py"))
+    environment = {"BENCH_PORT": str(port), "PYTHONPATH": str(Path(__file__).parents[3])}
     return [sys.executable, serve, str(port), str(upstream), *more], environment
 
 
