@@ -44,12 +44,14 @@ def run_transaction(call: Call) -> int:
     """The exit code of the transaction, whatever becomes of the streams."""
     order = order_of(call)
     gc.enable()
+    interruption = Interruption()
+    caught = _take_signals(interruption)
     try:
-        outcome = _carry_out(call, order)
+        outcome = _carry_out(call, order, interruption, caught)
     except OperatorError as error:
         outcome = outcome_of(error)
     # From here on nothing is left to put back: a stream that takes nothing must not hold us.
-    for number in _INTERRUPTING:
+    for number in caught:
         signal.signal(number, lambda *_: os._exit(int(outcome.exit)))
     _print(call, order, outcome)
     call.out.fault = None
@@ -73,12 +75,12 @@ def order_of(call: Call) -> Order:
     )
 
 
-def _carry_out(call: Call, order: Order) -> Outcome:
+def _carry_out(
+    call: Call, order: Order, interruption: Interruption, caught: list[signal.Signals]
+) -> Outcome:
     root = call.root()
     if not order.dry_run:
         check_owner(root, f"{call.command} {order.name or ''}".strip())
-    interruption = Interruption()
-    caught = _take_signals(interruption)
     progress = _open_progress(call) if not order.dry_run else None
     tell: Callable[[Event], None] = progress.tell if progress is not None else _ignore
     effects, site = HostEffects(root), Site(root, call.environ)

@@ -15,6 +15,13 @@ from lumbridge_compute.core.report_status import row_document
 from lumbridge_compute.core.world import ModelView, World
 from lumbridge_compute.errors import Exit, OperatorError
 
+_UNPLANNED = {
+    Exit.BAD_INPUT: "bad-input",
+    Exit.BUSY: "busy",
+    Exit.INTERRUPTED: "interrupted",
+}
+"""Why a dry run has no plan and no reasons of one."""
+
 _OURS = (Ownership.OWNED, Ownership.SURVIVORS)
 
 
@@ -54,7 +61,7 @@ def dry_run_document(outcome: Outcome) -> dict[str, Any]:
     document = plan_document(Refusals(outcome.scene, ()))
     document["refusals"] = [
         {
-            "code": "busy" if outcome.exit is Exit.BUSY else "bad-input",
+            "code": _UNPLANNED.get(outcome.exit, "failed"),
             "model": None,
             "message": outcome.error or "nothing was planned",
             "hint": outcome.hint,

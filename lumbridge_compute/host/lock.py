@@ -102,7 +102,9 @@ def read_lock_holder(
     Raises OSError where the file is there and can't be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        # Without O_NONBLOCK a FIFO of that name would hold us up until someone writes to it.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, dir_fd=folder)
     except FileNotFoundError:
         return None
     try:

@@ -54,6 +54,15 @@ def test_a_case_is_in_the_folder_of_its_order(path: Path) -> None:
     assert order.split()[1] == path.parent.name
 
 
+BUSY = "resume/busy-is-kept-at-any-age.yaml"
+
+
+def test_a_busy_process_is_given_its_whole_timeout_at_any_age() -> None:
+    plan = parse_case((CASES / BUSY).read_text(encoding="utf-8")).plan()
+    assert isinstance(plan, Plan)
+    assert [kept.age_s for kept in plan.keep] == [0]
+
+
 WHOLE = """
 about: A model that is not there is started.
 registry: {models: {a: 8001}, scenes: {one: [a]}}

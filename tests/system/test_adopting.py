@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -87,3 +88,22 @@ def test_a_record_whose_process_still_lives_is_not_replaced(
     assert ran.exit == 3
     assert f"still alive (pid {by_hand['small']})" in ran.json["error"]
     assert pair.pids() == by_hand
+
+
+def test_records_that_have_ended_are_no_part_of_what_was_adopted(pair: SystemNode) -> None:
+    pair.ok("scene", "activate", "night")
+    for pid in pair.servers():
+        os.kill(pid, signal.SIGKILL)
+    pids = {
+        name: pair.stranger(port=pair.models[name]["port"], marker=name).pid
+        for name in ("small", "voice")
+    }
+    pair.ok("scene", "adopt", "day", *given(pids))
+    assert pair.pids() == pids
+    pair.model("liar", "--reported-marker", "other", health={"timeout": "500ms"})
+    pair.scene("bad", "voice", "liar")
+    pair.write()
+    ran = pair.run("scene", "activate", "bad", "--json")
+    assert ran.exit == 1, ran
+    assert pair.state()["active_scene"] == "day"
+    assert set(pair.pids()) == {"small", "voice"}
