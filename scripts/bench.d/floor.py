@@ -198,7 +198,9 @@ def ramp(memory: Memory, watched: Watched, rate: float) -> float:
             crossed = now
         if wait(watched, TICK_S):
             heard = time.monotonic()
-            told = float(watched.source.stdout.readline()) if watched.tells else heard
+            # A victim of KILL says nothing: a watcher that was very late has skipped TERM.
+            line = watched.source.stdout.readline() if watched.tells else b""
+            told = float(line) if line else heard
             return (told - crossed) * 1000 if crossed else float("nan")
     return float("inf")
 
