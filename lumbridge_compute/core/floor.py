@@ -178,9 +178,12 @@ def measure_fall(samples: tuple[tuple[float, int], ...]) -> float:
     return max(0.0, min(recent, _slope(samples[oldest], samples[middle])))
 
 
-def forget_stopped(past: Past, name: str) -> Past:
-    """The past without `name`: another process bears that name now."""
-    action = past.action if past.action and past.action.victim != name else None
+def forget_stopped(past: Past, name: str, now_s: float) -> Past:
+    """The past when another process bears `name`: it may be chosen, and what was done to the one
+    before it is not done to it."""
+    action = past.action
+    if action and action.victim == name and action.gone_s is None:
+        action = replace(action, gone_s=now_s)
     return replace(past, action=action, stopped=past.stopped - {name})
 
 

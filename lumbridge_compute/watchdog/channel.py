@@ -6,6 +6,7 @@ Source: unix(7), SOCK_SEQPACKET and SCM_RIGHTS.
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import signal
 import socket
@@ -45,6 +46,11 @@ class Channel:
             return await self._socket.recv(LINE_BYTES)
         except ConnectionError:
             return b""
+
+    def hang_up(self) -> None:
+        """End both directions: whoever receives here finds the sampler gone, and it us."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()

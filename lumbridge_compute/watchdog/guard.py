@@ -40,7 +40,7 @@ class Guard:
     """The models that the floor may stop, and how it is watched.  Made by `open_guard`.
 
     The agent calls `add`, `remove`, `set_order` and `set_floor`, from any number of tasks; each
-    returns when whoever watches goes by it.  The rest is for those who watch.
+    returns when all who watch go by it.  The rest is for those who watch.
     """
 
     def __init__(self, floor_bytes: int, on_event: Callable[[FloorEvent], None]) -> None:
@@ -49,6 +49,7 @@ class Guard:
         self._on_event = on_event
         self._version, self._in_force = AsyncValue(1), AsyncValue(0)
         self._floor_bytes = floor_bytes
+        self._watchers: dict[object, int] = {}
         self._targets: dict[str, Target] = {}
         self._order: tuple[str, ...] = ()
 
@@ -67,7 +68,10 @@ class Guard:
         await self._enforce()
 
     async def remove(self, name: str) -> None:
-        """Let go of a model: nobody will signal it any more.  An unknown name is no error."""
+        """Let go of a model: nobody will signal it any more.  An unknown name is no error.
+
+        A model that was being stopped counts as gone then, and its STOPPED still comes.
+        """
         self._drop(name)
         await self._enforce()
 
@@ -95,13 +99,22 @@ class Guard:
         """Return when something was said after `version`."""
         await self._version.wait_value(lambda value: value > version)
 
-    def put_in_force(self, version: int) -> None:
-        """A watcher goes by `version` now."""
-        self._in_force.value = max(version, self._in_force.value)
+    def put_in_force(self, watcher: object, version: int) -> None:
+        """`watcher` goes by `version`; 0 when it begins, and what is said from then on waits."""
+        self._watchers[watcher] = version
+        self._in_force.value = min(self._watchers.values())
+
+    def leave(self, watcher: object) -> None:
+        """`watcher` signals nobody any more."""
+        self._watchers.pop(watcher, None)
+        if self._watchers:
+            self._in_force.value = min(self._watchers.values())
 
     def catch_up(self, known: Mapping[str, Target] | None) -> Changes:
         """What a watcher that knows `known` must be told; None: it has just begun."""
-        lines = [(render_past(self.past), -1)] if known is None else []
+        # Adding a model clears what was done to an earlier one of its name: the past comes later.
+        past = [(render_past(self.past), -1)] if known is None else []
+        lines: list[tuple[bytes, int]] = []
         known = known or {}
         for name, target in known.items():
             if self._targets.get(name) is not target:
@@ -110,6 +123,7 @@ class Guard:
             if known.get(name) is not target:
                 line = render_message("add", name=name, pid=target.pid, group=int(target.group))
                 lines.append((line, os.dup(target.pidfd)))
+        lines += past
         lines.append((render_message("order", names=",".join(self._order)), -1))
         # The floor last: it acts from then on, and must know whom it may stop.
         lines.append((render_message("floor", bytes=self._floor_bytes), -1))

@@ -104,17 +104,17 @@ class FloorLoop:
 
     def add(self, target: Target) -> None:
         """Guard `target`, whose pidfd is the loop's from now on; an older one of its name goes."""
-        if target.name in self._targets:
-            self.remove(target.name)
+        self.remove(target.name)
         self._targets[target.name] = target
+        if target.name in self.past.stopped:
+            self.past = forget_stopped(self.past, target.name, self._now())
+            self._keep(self.past)
 
     def remove(self, name: str) -> None:
-        """Let go of `name`, for good: what bears it next is another process."""
+        """Let go of `name`.  If it was being stopped, it counts as gone, and is waited for."""
         target = self._targets.pop(name, None)
         if target is not None:
             os.close(target.pidfd)
-        self.past = forget_stopped(self.past, name)
-        self._keep(self.past)
 
     def set_order(self, names: Iterable[str]) -> None:
         """Who goes first; targets that are not named are never chosen."""

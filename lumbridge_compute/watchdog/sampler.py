@@ -120,6 +120,8 @@ class Sampler:
             obey(self._loop, message, descriptors[0] if descriptors else -1)
 
     def _tell(self, event: FloorEvent) -> None:
+        if event.kind is FloorEventKind.SAMPLE and self._unsent:
+            return  # the next one says the same, and must not push an action out
         self._unsent.append(render_event(event))
 
     def _keep(self, past: Past) -> None:

@@ -99,12 +99,14 @@ async def _run_sampler(guard: Guard, machine: Machine, cover: trio.CancelScope) 
     except OSError as error:
         return f"cannot start the sampler: {error}"
     sampler = _Sampler(held, channel, machine.silence_limit_s)
+    guard.put_in_force(channel, 0)
     with held:
         try:
             cause = await _converse(guard, sampler, cover)
         finally:
             channel.close()
             await end_sampler(held)
+            guard.leave(channel)
         return f"{cause}: {held.exit_cause() or 'ended, cause not known'}"
 
 
@@ -133,7 +135,8 @@ async def _send(guard: Guard, channel: Channel) -> None:
                     await channel.send(line, descriptor)
                 await channel.send(render_message("sync", version=changes.version))
             except OSError:
-                return  # the receiver finds out as well, and says why
+                channel.hang_up()
+                return
         known = changes.known
         await guard.wait_newer(changes.version)
 
@@ -153,7 +156,7 @@ async def _receive(guard: Guard, sampler: _Sampler, cover: trio.CancelScope) -> 
             # The task may hold a model already that the sampler will hear of next.
             if version == guard.version:
                 _hand_over(guard, sampler.held, cover)
-            guard.put_in_force(version)
+            guard.put_in_force(sampler.channel, version)
         elif message.kind == "past":
             guard.past = parse_past(message)
         else:
@@ -181,6 +184,7 @@ class _Task:
             with scope:
                 await self._drive(loop)
         finally:
+            self._guard.leave(self)
             loop.close()
             source.close()
 
@@ -191,7 +195,7 @@ class _Task:
             known = changes.known
             for line, descriptor in changes.take():
                 obey(loop, parse_message(line), descriptor)
-            self._guard.put_in_force(changes.version)
+            self._guard.put_in_force(self, changes.version)
             newer = False
             while not newer:
                 with trio.move_on_after(loop.look()):

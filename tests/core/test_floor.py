@@ -269,8 +269,17 @@ def test_a_stopped_model_is_not_chosen_again_before_that() -> None:
     machine.run(lambda _: 3.5 * GIB, 8, from_s=0.5, gone_s=0.5)
     machine.look(8.1, 0.9 * GIB)
     assert [victim for _, victim, _ in machine.signals] == ["first", "second"]
-    machine.past = forget_stopped(machine.past, "first")
+    machine.past = forget_stopped(machine.past, "first", 8.1)
     assert "first" not in machine.past.stopped
+
+
+def test_a_new_bearer_of_a_victims_name_is_not_killed_for_it() -> None:
+    machine = Machine()
+    machine.run(lambda _: 2.5 * GIB, 1)
+    machine.past = forget_stopped(machine.past, "first", 1.01)
+    machine.run(lambda _: 9 * GIB, 15, from_s=1.02)
+    assert [verdict for *_, verdict in machine.signals] == [Verdict.SOFT]
+    assert [name for name, *_ in machine.settled] == ["first"]
 
 
 def test_where_nobody_is_left_it_looks_less_often() -> None:

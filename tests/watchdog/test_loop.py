@@ -109,6 +109,18 @@ def test_a_target_outside_the_order_or_removed_is_never_chosen(world: World) -> 
     assert world.kinds() == [K.HELPLESS]
 
 
+def test_a_victim_that_is_let_go_of_while_it_ends_is_waited_for(world: World) -> None:
+    world.available = GIB // 2
+    world.run(0.01)
+    world.loop.remove("a")
+    world.available = int(0.9 * GIB)
+    world.run(0.9)
+    assert world.kinds() == [K.KILL]
+    world.run(0.2)
+    assert world.kinds() == [K.KILL, K.STOPPED, K.KILL]
+    assert world.signaller.sent == [("a", signal.SIGKILL), ("b", signal.SIGKILL)]
+
+
 def test_a_refused_signal_is_told_and_the_next_is_taken(world: World) -> None:
     world.signaller.refuses.add("a")
     world.available = GIB // 2
