@@ -16,7 +16,7 @@ from lumbridge_compute.core.world import Listener, Memory
 from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder
 from lumbridge_compute.errors import OperatorError, Refused
 from lumbridge_compute.host import files, lock, pidfd, procfs, sockets, systemd
-from lumbridge_compute.host.programs import find_start_faults
+from lumbridge_compute.host.programs import find_log_faults, find_start_faults
 from lumbridge_compute.host.strangers import describe_holders
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class HostEffects:
         return systemd.scope_name(model, self.new_token())
 
     def unstartable(self, launch: Launch) -> tuple[str, ...]:
-        return find_start_faults(launch)
+        return (*find_start_faults(launch), *find_log_faults(self._log_path(launch.model)))
 
     async def spawn(self, launch: Launch) -> Gate:
         """Start `launch` behind its gate, its output in the model's log.  Raises OSError."""

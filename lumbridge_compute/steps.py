@@ -96,11 +96,11 @@ class Steps:
         await self.finish_stops()
 
     async def finish_stops(self) -> None:
-        """Complete every stop that was begun.  Raises StepFailed."""
+        """Complete every stop that was begun and has not failed.  Raises StepFailed."""
         failures: list[StepFailed] = []
         async with trio.open_nursery() as nursery:
             for stopper in self._stoppers:
-                if not stopper.finished:
+                if not stopper.finished and not stopper.failed:
                     nursery.start_soon(self._finish_stop, stopper, failures)
         if failures:
             degraded = any(failure.degraded for failure in failures)
@@ -146,6 +146,7 @@ class Steps:
         try:
             await self._end(stopper)
         except StopFailed as error:
+            stopper.failed = True
             failures.append(StepFailed(str(error), degraded=True))
         except OSError as error:
             cause = f"cannot record that {stopper.model!r} has stopped: {error.strerror or error}"

@@ -33,6 +33,7 @@ class Stopper:
         self.model = step.model
         self.asked = False
         self.finished = False
+        self.failed = False
         self._effects = effects
         self._site = site
         self._record = step.record
@@ -86,6 +87,8 @@ class Stopper:
             self._signal(signal.SIGKILL)
             if await self._gone_within(_KILL_ROUND_S):
                 return
+            if not self._processes_left():
+                break  # there is nothing to kill any more: only the port is still held
         raise StopFailed(self._what_is_left())
 
     def _signal(self, number: int) -> None:

@@ -60,7 +60,7 @@ def stop_refusals(stop: Iterable[Stop], world: World) -> Iterable[Refusal]:
 
 
 def start_refusals(start: Iterable[Start], registry: Registry, world: World) -> Iterable[Refusal]:
-    """Starts whose program or folder is not there."""
+    """Starts whose program, folder or log can't be used."""
     for step in start:
         declared = registry.models.get(step.model)
         if declared is None or not declared.starts_like(step.definition):
@@ -70,7 +70,7 @@ def start_refusals(start: Iterable[Start], registry: Registry, world: World) -> 
                 "not-startable",
                 step.model,
                 f"cannot start {step.model!r}: {reason}",
-                f"install it, or correct models.{step.model} in compute.yaml",
+                f"mend that, or correct models.{step.model} in compute.yaml",
             )
 
 

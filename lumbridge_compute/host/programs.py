@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from lumbridge_compute.core.launch import Launch
 
@@ -20,6 +21,30 @@ def find_start_faults(launch: Launch) -> tuple[str, ...]:
     if (fault := _program_fault(launch)) is not None:
         faults.append(fault)
     return tuple(faults)
+
+
+def find_log_faults(path: str) -> tuple[str, ...]:
+    """Why output can't be appended to `path`, a file that need not exist yet; empty where it can.
+
+    A link is none of ours, and never followed.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        folder = os.path.dirname(path)
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            return ()
+        return (f"its log {path!r} can't be made in {folder!r}",)
+    except OSError as error:
+        return (f"its log {path!r} can't be opened: {(error.strerror or str(error)).lower()}",)
+    if not stat.S_ISREG(mode):
+        found = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+        return (f"its log {path!r} is {found}",)
+    if not os.access(path, os.W_OK, effective_ids=True):
+        return (f"its log {path!r} may not be written",)
+    return ()
 
 
 def _program_fault(launch: Launch) -> str | None:

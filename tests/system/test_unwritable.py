@@ -6,6 +6,8 @@ import os
 import resource
 import signal
 
+import pytest
+
 from tests.system.node import SystemNode, alive, until
 
 _ROOM_BYTES = 400  # for the name in the lock, not for a state
@@ -45,3 +47,21 @@ def test_a_folder_that_becomes_unusable_leaves_the_commit_to_a_resume(pair: Syst
     assert pair.state()["transition_scene"] == "day"
     pair.ok("scene", "resume")
     assert pair.state()["active_scene"] == "day"
+
+
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_log_that_cannot_be_written_is_found_out_before_anything_stops(
+    pair: SystemNode, how: str
+) -> None:
+    pair.ok("scene", "activate", "day")
+    log = pair.root / ".kuda" / "logs" / "large.log"
+    if how == "link":
+        log.symlink_to(pair.root / "elsewhere")
+    else:
+        log.mkdir()
+    before = pair.pids()
+    ran = pair.run("scene", "activate", "night", "--json")
+    assert ran.exit == 3, ran
+    assert "large.log" in ran.json["error"]
+    assert pair.pids() == before
+    assert all(alive(pid) for pid in before.values())
