@@ -85,7 +85,7 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         site,
         settings.read_registry,
         news.tell,
-        declared.floor_bytes,
+        settings.overrides.floor_bytes,
         Around(gateways, floor),
     )
     transactions = Transactions(node, news)

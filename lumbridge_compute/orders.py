@@ -163,9 +163,7 @@ async def _open(node: Node, interruption: Interruption) -> Transaction:
     await journal.load()
     registry = node.read_registry()
     costs = measured(await _history(node.effects))
-    steps = Steps(
-        node.effects, node.site, registry, journal, node.emit, node.surroundings
-    )
+    steps = Steps(node.effects, node.site, registry, journal, node.emit, node.surroundings)
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
         node.effects, node.site, registry, journal, steps, interruption, node.emit, floor or 0

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
-from trio_util import AsyncValue  # type: ignore[import-untyped]
+from trio_util import AsyncValue
 
 from lumbridge_compute.core.floor import Past
 from lumbridge_compute.core.values import dataclass, replace
