@@ -149,10 +149,12 @@ class HostEffects:
     def age_s(self, start_ticks: int) -> float:
         return max(0.0, procfs.read_uptime_s() - procfs.ticks_to_seconds(start_ticks))
 
-    def own_pids(self) -> frozenset[int]:
+    def own_pids(self, table: Mapping[int, Process] | None = None) -> frozenset[int]:
         """Those of this process, and of the command that an agent works for."""
-        own = procfs.read_own_pids()
-        return own if self._client_pid is None else own | procfs.read_own_pids(self._client_pid)
+        own = procfs.read_own_pids(table=table)
+        if self._client_pid is None:
+            return own
+        return own | procfs.read_own_pids(self._client_pid, table=table)
 
     def identify(self, pid: int) -> Identity | None:
         return pidfd.identify(pid)

@@ -80,7 +80,7 @@ def look(
     names = [*registry.models, *(name for name in records if name not in registry.models)]
     definitions = {name: _definition(name, records.get(name), registry) for name in names}
     listeners = effects.listeners({d.port for d in definitions.values() if d is not None})
-    own = effects.own_pids() if records else frozenset[int]()
+    own = effects.own_pids(scan.table) if records else frozenset[int]()
     scan = replace(scan, listeners=listeners, own=own)
     views = {
         name: _view(effects, scan, name, records.get(name), definitions[name]) for name in names

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from lumbridge_compute.core.identity import Process
 from lumbridge_compute.core.launch import TOKEN_VARIABLE
@@ -122,10 +122,12 @@ def read_ancestors(pid: int, proc: str = PROC) -> frozenset[int]:
     return frozenset(found)
 
 
-def read_own_pids(pid: int | None = None, proc: str = PROC) -> frozenset[int]:
+def read_own_pids(
+    pid: int | None = None, proc: str = PROC, table: Mapping[int, Process] | None = None
+) -> frozenset[int]:
     """The process `pid`, by default this one, its group and its ancestors: never targets of a
-    signal.  Empty when `pid` is gone."""
-    own, table = pid or os.getpid(), read_processes(proc)
+    signal.  Empty when `pid` is gone.  `table` saves reading the process table again."""
+    own, table = pid or os.getpid(), read_processes(proc) if table is None else table
     if own not in table:
         return frozenset()
     group = table[own].group
