@@ -181,7 +181,8 @@ def test_an_agent_that_dies_in_the_middle_is_lost(agent: Agent, backend: str) ->
 def test_the_example_switches_and_says_what_is_missing(agent: Agent) -> None:
     example = Path(__file__).parent.parent / "examples" / "switch_scene.py"
     command = [sys.executable, str(example), str(agent.node.root)]
-    done = subprocess.run([*command, "day"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "day"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
     assert "small: starting" in done.stdout
     assert done.stdout.endswith("active now: day\n")
     unknown = subprocess.run([*command, "dya"], capture_output=True, text=True, check=False)
