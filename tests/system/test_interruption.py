@@ -96,7 +96,7 @@ def test_a_killed_command_leaves_neither_orphan_nor_double(pair: SystemNode) -> 
         command.communicate()
         recorded = set(pair.pids().values())
         until(partial(gone, pair, pair.servers() - recorded), "what waits at its gate ends")
-        pair.ok("scene", "resume")
+        pair.ok("-v", "scene", "resume")
         pids = pair.pids()
         assert pair.servers() == set(pids.values())
         state = pair.state()
