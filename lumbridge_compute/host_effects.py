@@ -139,7 +139,7 @@ class HostEffects:
         from lumbridge_compute.store import model_log
 
         path = self._log_path(model)
-        return await _in_thread(lambda: model_log.log_tail(path, lines))
+        return await _in_thread(lambda: model_log.start_tail(path, lines))
 
     # processes
 

@@ -34,8 +34,9 @@ class Journal:
     async def update(self, change: Callable[[NodeState], NodeState]) -> None:
         """Replace the file durably by what `change` makes of the state; no-op when that is equal.
 
-        One write at a time: `change` sees every write before it.  Raises OSError when a step of
-        the write failed: `state` is then what the file really holds, old or new.
+        One write at a time: `change` sees every write before it.  Raises OSError, its text a
+        sentence, when a step of the write failed: `state` is then what the file really holds, old
+        or new.
         Source: the write protocol of DESIGN section 5; rename(2), fsync(2).
         """
         async with self._writing:
@@ -46,14 +47,12 @@ class Journal:
                 # A cancellation between rename and sync would leave memory behind the disk.
                 with trio.CancelScope(shield=True):
                     await self._replace(render_state(state))
-            except OperatorError as error:
+            except (OSError, OperatorError) as error:
                 # A folder or a text that can't be used is one more way in which a write fails: to
                 # a transaction under way it must look like all others, or nobody puts things back.
                 await self._reread()
-                raise OSError(error.message) from error
-            except OSError:
-                await self._reread()
-                raise
+                cause = error.strerror if isinstance(error, OSError) else None
+                raise OSError(f"cannot write the state: {cause or error}") from error
             self.state = state
 
     async def _reread(self) -> None:

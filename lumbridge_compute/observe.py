@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from lumbridge_compute.core.health import (
     EXACT,
@@ -17,6 +18,7 @@ from lumbridge_compute.core.health import (
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process, compare
 from lumbridge_compute.core.launch import (
     UnsetVariable,
+    check_placeholders,
     expanded_body,
     expanded_headers,
     expanded_probe_path,
@@ -30,6 +32,19 @@ from lumbridge_compute.core.world import Listener, ModelView, World
 from lumbridge_compute.effects import Effects
 
 _LOOKS = 3
+
+
+@contextmanager
+def one_fault() -> Iterator[None]:
+    """Raise the first of the faults that tasks of a nursery came to, and not the group of them:
+    whoever looks is as blind by one as by all."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        fault: Exception = group
+        while isinstance(fault, ExceptionGroup):
+            fault = fault.exceptions[0]
+        raise fault from group
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +140,10 @@ async def observe(
         )
         results[name] = replace(view, health=health) if ours else replace(view, stranger=health)
 
-    async with trio.open_nursery() as nursery:
-        for name in sighting.pending:
-            nursery.start_soon(ask, name)
+    with one_fault():
+        async with trio.open_nursery() as nursery:
+            for name in sighting.pending:
+                nursery.start_soon(ask, name)
     return replace(sighting.world, models=results)
 
 
@@ -321,6 +337,7 @@ def _unstartable(effects: Effects, registry: Registry, site: Site) -> dict[str, 
     for name, model in registry.models.items():
         try:
             reasons = effects.unstartable(launch_of(model, site.root, site.environ))
+            check_placeholders(model, site.root, site.environ)
         except UnsetVariable as error:
             reasons = (str(error),)
         if reasons:

@@ -145,7 +145,7 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
     transaction = await _open(node, interruption)
     began = node.effects.now()
     try:
-        outcome = await _dispatch(transaction, order)
+        outcome = await _dispatched(transaction, order)
         if not order.dry_run:
             await _remember(transaction, order, outcome, node.effects.now() - began)
     finally:
@@ -187,6 +187,20 @@ def _running_or_declared(registry: Registry, state: NodeState) -> dict[str, Mode
     """What runs decides what a stop gives back, what is declared what a start needs."""
     recorded = {n: r.definition for n, r in state.processes.items() if isinstance(r, Bound)}
     return {**registry.models, **recorded}
+
+
+async def _dispatched(transaction: Transaction, order: Order) -> Outcome:
+    try:
+        return await _dispatch(transaction, order)
+    except OSError as error:
+        if not transaction.changed:
+            raise
+        return Outcome(
+            Exit.DEGRADED,
+            order.name,
+            error=f"cannot tell what runs: {error.strerror or error}",
+            hint="see `lumbridge-compute status`, then run `lumbridge-compute scene resume`",
+        )
 
 
 async def _dispatch(transaction: Transaction, order: Order) -> Outcome:
@@ -286,7 +300,7 @@ async def _remember(
     """One line of history, and logs within their bounds.  Neither may change the answer."""
     effects = transaction.effects
     with contextlib.suppress(OSError):
-        for name in transaction.journal.state.processes:
+        for name in {**transaction.registry.models, **transaction.journal.state.processes}:
             await effects.trim_log(name)
         if transaction.changed or outcome.exit in _WORTH_A_LINE:
             await effects.append_history(

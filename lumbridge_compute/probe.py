@@ -6,6 +6,7 @@ decompression to switch off.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import ssl
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from lumbridge_compute.core.markers import printable
 from lumbridge_compute.core.units import MIB, render_seconds
 
 BODY_LIMIT_BYTES = MIB
+_OURS = frozenset({errno.EMFILE, errno.ENFILE})
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Holds no certificates and is never used; without it each transport builds one of its own."""
@@ -35,7 +37,8 @@ async def ask(request: Request) -> Answer:
 
     The whole exchange has this time: connect, send, and every byte of the answer.  At most 1 MiB
     of body is kept, and none is read of an answer that is not 2xx.  Nothing of a header's value or
-    of a body is in `Answer.reason`.  Raises nothing of its own; cancellation closes the connection.
+    of a body is in `Answer.reason`.  Raises OSError where
+    we have no descriptor left to ask with, and nothing else; cancellation closes the connection.
     """
     try:
         ipaddress.ip_address(request.host)
@@ -138,6 +141,8 @@ def _failed(error: BaseException) -> Answer:
     while (deeper := error.__cause__) is not None:
         # trio groups what each address of a name came to; here is one address.
         error = deeper.exceptions[0] if isinstance(deeper, ExceptionGroup) else deeper
+    if isinstance(error, OSError) and error.errno in _OURS:
+        raise error
     if isinstance(error, ConnectionRefusedError):
         return Answer(Outcome.REFUSED)
     return Answer(Outcome.FAILED, reason=getattr(error, "strerror", None) or type(error).__name__)

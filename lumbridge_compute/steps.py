@@ -19,7 +19,7 @@ from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects, ProcessHandle
 from lumbridge_compute.journal import Journal
-from lumbridge_compute.observe import Site, check, observe
+from lumbridge_compute.observe import Site, check, observe, one_fault
 from lumbridge_compute.stopping import StopFailed, Stopper
 from lumbridge_compute.surroundings import Nothing, Surroundings
 
@@ -98,10 +98,11 @@ class Steps:
     async def finish_stops(self) -> None:
         """Complete every stop that was begun and has not failed.  Raises StepFailed."""
         failures: list[StepFailed] = []
-        async with trio.open_nursery() as nursery:
-            for stopper in self._stoppers:
-                if not stopper.finished and not stopper.failed:
-                    nursery.start_soon(self._finish_stop, stopper, failures)
+        with one_fault():
+            async with trio.open_nursery() as nursery:
+                for stopper in self._stoppers:
+                    if not stopper.finished and not stopper.failed:
+                        nursery.start_soon(self._finish_stop, stopper, failures)
         if failures:
             degraded = any(failure.degraded for failure in failures)
             raise StepFailed("; ".join(map(str, failures)), degraded=degraded)
@@ -149,7 +150,7 @@ class Steps:
             stopper.failed = True
             failures.append(StepFailed(str(error), degraded=True))
         except OSError as error:
-            cause = f"cannot record that {stopper.model!r} has stopped: {error.strerror or error}"
+            cause = f"cannot finish the stop of {stopper.model!r}: {error.strerror or error}"
             failures.append(StepFailed(cause))
         else:
             available = self._available()
@@ -246,15 +247,16 @@ class Steps:
         """One check, given up at the moment at which the process dies."""
         health: Health | None = None
         handle = self._handles[model.name]
-        async with trio.open_nursery() as nursery:
+        with one_fault():
+            async with trio.open_nursery() as nursery:
 
-            async def watch() -> None:
-                await handle.wait()
+                async def watch() -> None:
+                    await handle.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(watch)
+                health = await self._check(model)
                 nursery.cancel_scope.cancel()
-
-            nursery.start_soon(watch)
-            health = await self._check(model)
-            nursery.cancel_scope.cancel()
         if health is None or health.name is HealthName.DEAD:
             return await self._death(model, handle)
         return health

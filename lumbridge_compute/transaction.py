@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core import state as writes
@@ -175,9 +176,11 @@ class Transaction:
         """
         return Outcome(Exit.DONE, plan.scene, world=self.steps.world or world)
 
-    async def seen(self) -> World:
-        """The world for the answer after a failure."""
-        return (await self._snapshot()).world
+    async def seen(self) -> World | None:
+        """The world for the answer after a failure; None where even that can't be looked at."""
+        with suppress(OSError):
+            return (await self._snapshot()).world
+        return None
 
     async def begin_fallback(self, cause: str) -> Failure | None:
         """Record that the desired Scene has failed, and complete the stops that were begun."""
@@ -233,7 +236,7 @@ class Transaction:
             except StepFailed as error:
                 failure = Failure(str(error), degraded=error.degraded)
             except OSError as error:
-                failure = Failure(f"cannot write the state: {error.strerror or error}")
+                failure = Failure(_cause(error))
             else:
                 return await self._end(plan, end)
         return failure
@@ -242,8 +245,7 @@ class Transaction:
         try:
             await end()
         except OSError as error:
-            cause = f"cannot write the state: {error.strerror or error}"
-            return Failure(cause, uncommitted=plan.scene is not None)
+            return Failure(_cause(error), uncommitted=plan.scene is not None)
         return None
 
     async def _way_back(self, previous: Previous, failure: Failure) -> Outcome:
@@ -272,7 +274,7 @@ class Transaction:
         except StepFailed as error:
             return await self._degraded(cause, str(error))
         except OSError as error:
-            return await self._degraded(cause, f"cannot write the state: {error}")
+            return await self._degraded(cause, _cause(error))
         self.emit(Event(EventKind.RESTORED, detail=previous.scene))
         return Outcome(
             Exit.INTERRUPTED if failure.interrupted else Exit.FAILED_SAFELY,
@@ -297,8 +299,10 @@ class Transaction:
             if isinstance(plan, Refusals):
                 raise StepFailed(render_reasons(plan))
             await self.steps.carry_out(plan)
-        except (StepFailed, OSError) as error:
+        except StepFailed as error:
             return await self._degraded(cause, str(error))
+        except OSError as error:
+            return await self._degraded(cause, _cause(error))
         forget = plan.forget
         if not await self._record(
             lambda state: writes.failed(writes.without_records(state, forget), cause)
@@ -376,6 +380,11 @@ def _put_back(state: NodeState, previous: Previous, plan: Plan, cause: str) -> N
     assert previous.scene is not None  # noqa: S101 - there is nothing to put back without one
     state = writes.restored(writes.without_records(state, plan.forget), previous.scene, cause)
     return writes.reactivated(state, previous.desired) if state.deactivating else state
+
+
+def _cause(error: OSError) -> str:
+    """The journal says it whole; all else is what keeps us from looking."""
+    return f"cannot look at the machine: {error.strerror}" if error.strerror else str(error)
 
 
 def render_reasons(refusals: Refusals) -> str:

@@ -138,6 +138,14 @@ def expanded_stop_command(model: Model, root: str, environ: Mapping[str, str]) -
     return argv
 
 
+def check_placeholders(model: Model, root: str, environ: Mapping[str, str]) -> None:
+    """Fill in what only a running model needs.  Raises UnsetVariable."""
+    expanded_headers(model, root, environ)
+    expanded_probe_path(model, root, environ)
+    expanded_body(model, root, environ)
+    expanded_stop_command(model, root, environ)
+
+
 def _inherited(name: str) -> bool:
     return name not in _NOT_INHERITED and not name.startswith(_PREFIXES_NOT_INHERITED)
 

@@ -46,7 +46,10 @@ def read_exit_cause(descriptor: int, identity: Identity) -> str | None:
 
 def read_zombie_status(pid: int, start_ticks: int, proc: str = PROC) -> int | None:
     """The wait status of a zombie; None where it is not one or the kernel hides it."""
-    data = read_file(f"{proc}/{pid}/stat")
+    try:
+        data = read_file(f"{proc}/{pid}/stat")
+    except OSError:  # the cause is a courtesy, asked for by those who only clean up
+        return None
     process = parse_stat(data) if data else None
     if data is None or process is None or process.alive or process.start_ticks != start_ticks:
         return None

@@ -1,13 +1,15 @@
 """What /proc tells: processes, sessions, environments, cgroups, memory.
 
 Every reader takes the root folder of proc.  A process that vanishes while it is being read, or
-that we may not read, is left out; nothing here raises for that.
+that we may not read, is left out; nothing here raises for that.  When it is we who can't read
+(out of descriptors or memory), that is raised as OSError: blind is not the same as nobody there.
 
 Source: proc(5), proc_pid_stat(5), proc_pid_environ(5), proc_pid_cgroup(5), proc_meminfo(5).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -19,15 +21,20 @@ from lumbridge_compute.core.world import Memory
 PROC = "/proc"
 _CHUNK_BYTES = 65536
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_BLIND = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _EXEC_S = 0.05
 _SWEEPS = 50  # ended by a machine that forks without pause; else by nothing new
 
 
 def read_file(path: str) -> bytes | None:
-    """The whole of a proc file; None where it is gone or hidden from us."""
+    """The whole of a proc file; None where it is gone or hidden from us.
+
+    Raises OSError where we have no descriptor left to look.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        raise_if_blind(error)
         return None
     try:
         data = os.read(descriptor, _CHUNK_BYTES)
@@ -42,6 +49,12 @@ def read_file(path: str) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def raise_if_blind(error: OSError) -> None:
+    """Raise `error` where it tells of us, not of what we wanted to look at."""
+    if error.errno in _BLIND:
+        raise error
 
 
 def read_boot_id(proc: str = PROC) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from socket import AF_INET, AF_INET6, inet_ntop
 
 from lumbridge_compute.core.world import Listener
-from lumbridge_compute.host.procfs import PROC, read_file, read_pids
+from lumbridge_compute.host.procfs import PROC, raise_if_blind, read_file, read_pids
 from lumbridge_compute.host.sock_diag import read_diag_listeners
 
 _LISTEN_ROW = re.compile(
@@ -100,7 +100,8 @@ def read_holders(
         folder = f"{proc}/{pid}/fd"
         try:
             names = os.listdir(folder)
-        except OSError:
+        except OSError as error:
+            raise_if_blind(error)
             continue
         for name in names:
             try:

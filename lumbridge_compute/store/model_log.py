@@ -131,6 +131,13 @@ def log_tail(path: str, lines: int) -> tuple[str, ...]:
     return tuple(printable(line) for line in text.split("\n")[-lines:])
 
 
+def start_tail(path: str, lines: int) -> tuple[str, ...]:
+    """As `log_tail`, of the newest start alone, without the line that begins it."""
+    tail = log_tail(path, lines)
+    begins = [i for i, line in enumerate(tail) if _START_LINE.fullmatch(line.encode())]
+    return tail[begins[-1] + 1 :] if begins else tail
+
+
 def printable(line: str) -> str:
     """One line as a terminal would leave it, with every other control character spelled out."""
     line = _TERMINAL_SEQUENCE.sub("", line.rstrip("\r\n"))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from hypothesis import given
@@ -209,3 +211,20 @@ def test_a_process_without_an_environment_is_not_waited_for(zoo: Zoo) -> None:
     until(lambda: read_name(child.pid) == "sleep", "the exec")
     looks = [read_environment(child.pid) for _ in range(100)]
     assert set(looks) == {b""}
+
+
+def test_who_has_no_descriptor_left_is_blind_and_says_so() -> None:
+    script = (
+        "import resource\n"
+        "from lumbridge_compute.host.procfs import read_file\n"
+        "assert read_file('/proc/self/nothing') is None\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "try:\n"
+        "    read_file('/proc/self/stat')\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "Too many open files\n"
