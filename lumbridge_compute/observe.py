@@ -73,12 +73,16 @@ def look(
 ) -> Sighting:
     """Look without asking: records, process table, listening sockets, memory.
 
-    `candidates` are pids that stand in for records (adopt --pid).
+    `candidates` are pids that stand in for records (adopt --pid).  With them, none included, what
+    runs is judged by what is declared today, as which it would be recorded.
     """
     records = _records(state, candidates)
     scan = _scan(effects, records)
     names = [*registry.models, *(name for name in records if name not in registry.models)]
-    definitions = {name: _definition(name, records.get(name), registry) for name in names}
+    adopting = candidates is not None
+    definitions = {
+        name: _definition(name, records.get(name), registry, adopting=adopting) for name in names
+    }
     listeners = effects.listeners({d.port for d in definitions.values() if d is not None})
     own = effects.own_pids() if records else frozenset[int]()
     scan = replace(scan, listeners=listeners, own=own)
@@ -105,7 +109,7 @@ async def observe(
     site: Site,
     candidates: Mapping[str, int] | None = None,
 ) -> World:
-    """One snapshot, every model asked at the same time."""
+    """One snapshot, every model asked at the same time.  Raises OSError where we can't look."""
     import trio
 
     sighting = look(effects, registry, state, site, candidates)
@@ -113,7 +117,15 @@ async def observe(
     listeners = sighting.world.listeners
     records = _records(state, candidates)
 
+    blind: list[OSError] = []
+
     async def ask(name: str) -> None:
+        try:
+            await judge(name)
+        except OSError as error:
+            blind.append(error)
+
+    async def judge(name: str) -> None:
         view = results[name]
         assert view.checked is not None  # noqa: S101 - nothing without a definition is pending
         ours = view.ownership in (Ownership.OWNED, Ownership.LEGACY)
@@ -128,6 +140,8 @@ async def observe(
     async with trio.open_nursery() as nursery:
         for name in sighting.pending:
             nursery.start_soon(ask, name)
+    if blind:
+        raise blind[0]
     return replace(sighting.world, models=results)
 
 
@@ -238,9 +252,11 @@ def _claim(effects: Effects, scan: _Scan, record: Record) -> tuple[Claim, Identi
     return compare(record.identity, now, scan.table, proved=scan.proved(record)), now
 
 
-def _definition(name: str, record: Record | None, registry: Registry) -> Model | None:
+def _definition(
+    name: str, record: Record | None, registry: Registry, *, adopting: bool
+) -> Model | None:
     declared = registry.models.get(name)
-    if not isinstance(record, Bound):
+    if not isinstance(record, Bound) or (adopting and declared is not None):
         return declared
     if declared is not None and record.definition.starts_like(declared):
         return declared

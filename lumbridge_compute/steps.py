@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from lumbridge_compute.core.state import Bound, with_record, without_processes
 from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects, ProcessHandle
-from lumbridge_compute.journal import Journal
+from lumbridge_compute.journal import Journal, NotWritten
 from lumbridge_compute.observe import Site, check, observe
 from lumbridge_compute.stopping import StopFailed, Stopper
 from lumbridge_compute.surroundings import Nothing, Surroundings
@@ -64,7 +65,8 @@ class Steps:
     async def carry_out(self, plan: Plan) -> None:
         """Stops, then starts, then one last check of everything the plan leaves running.
 
-        Raises StepFailed, and OSError when the state could not be written.
+        Raises StepFailed, and OSError when the state could not be written or the machine not be
+        looked at.
         """
         if plan.changes_processes:
             await self.surroundings.hold(plan.ports)
@@ -148,7 +150,8 @@ class Steps:
         except StopFailed as error:
             failures.append(StepFailed(str(error), degraded=True))
         except OSError as error:
-            cause = f"cannot record that {stopper.model!r} has stopped: {error.strerror or error}"
+            verb = "record" if isinstance(error, NotWritten) else "see"
+            cause = f"cannot {verb} that {stopper.model!r} has stopped: {error.strerror or error}"
             failures.append(StepFailed(cause))
         else:
             available = self._available()
@@ -242,18 +245,25 @@ class Steps:
                 await self._handles[model.name].wait()
 
     async def _check_or_death(self, model: Model) -> Health:
-        """One check, given up at the moment at which the process dies."""
+        """One check, given up at the moment at which the process dies.  Raises OSError."""
         health: Health | None = None
+        blind: OSError | None = None
         handle = self._handles[model.name]
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
-                await handle.wait()
-                nursery.cancel_scope.cancel()
+                with contextlib.suppress(OSError):  # the next check sees a death too
+                    await handle.wait()
+                    nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
-            health = await self._check(model)
+            try:
+                health = await self._check(model)
+            except OSError as error:
+                blind = error
             nursery.cancel_scope.cancel()
+        if blind is not None:
+            raise blind
         if health is None or health.name is HealthName.DEAD:
             return await self._death(model, handle)
         return health

@@ -1,13 +1,15 @@
 """What /proc tells: processes, sessions, environments, cgroups, memory.
 
 Every reader takes the root folder of proc.  A process that vanishes while it is being read, or
-that we may not read, is left out; nothing here raises for that.
+that we may not read, is left out; nothing here raises for that.  Out of descriptors or memory we
+can't look at all, which says nothing about any process: OSError then, and not one less.
 
 Source: proc(5), proc_pid_stat(5), proc_pid_environ(5), proc_pid_cgroup(5), proc_meminfo(5).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -21,13 +23,18 @@ _CHUNK_BYTES = 65536
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _EXEC_S = 0.05
 _SWEEPS = 10
+_CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def read_file(path: str) -> bytes | None:
-    """The whole of a proc file; None where it is gone or hidden from us."""
+    """The whole of a proc file; None where it is gone or hidden from us.
+
+    Raises OSError where it is we who can't look.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        raise_if_blind(error)
         return None
     try:
         data = os.read(descriptor, _CHUNK_BYTES)
@@ -38,10 +45,21 @@ def read_file(path: str) -> bytes | None:
         while data := os.read(descriptor, _CHUNK_BYTES):
             parts.append(data)
         return b"".join(parts)
-    except OSError:
+    except OSError as error:
+        raise_if_blind(error)
         return None
     finally:
         os.close(descriptor)
+
+
+def raise_if_blind(error: OSError) -> None:
+    """Raise `error` where it tells of us (no descriptor, no memory) and not of what was looked at:
+    what can't be seen for such a reason must not count as gone.
+
+    Source: open(2), ERRORS.
+    """
+    if error.errno in _CANNOT_LOOK:
+        raise error
 
 
 def read_boot_id(proc: str = PROC) -> str:
@@ -218,8 +236,11 @@ def read_scope_members(scopes: Collection[str], proc: str = PROC) -> dict[str, f
 
 
 def read_memory(proc: str = PROC) -> Memory | None:
-    """MemAvailable and MemTotal, in bytes; None where the kernel does not tell both."""
-    return parse_meminfo(read_file(f"{proc}/meminfo") or b"")
+    """MemAvailable and MemTotal, in bytes; None where they can't be read."""
+    try:
+        return parse_meminfo(read_file(f"{proc}/meminfo") or b"")
+    except OSError:
+        return None
 
 
 def parse_meminfo(data: bytes) -> Memory | None:

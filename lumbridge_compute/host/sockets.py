@@ -13,7 +13,7 @@ from contextlib import suppress
 from socket import AF_INET, AF_INET6, inet_ntop
 
 from lumbridge_compute.core.world import Listener
-from lumbridge_compute.host.procfs import PROC, read_file, read_pids
+from lumbridge_compute.host.procfs import PROC, raise_if_blind, read_file, read_pids
 from lumbridge_compute.host.sock_diag import read_diag_listeners
 
 _LISTEN_ROW = re.compile(
@@ -31,7 +31,7 @@ def read_listeners(
     Holders are looked for in every process, or only `among` these PIDs: a socket of theirs may
     then be held by others too.
     Those of our own network namespace (by netlink; by `proc`, where that is another or netlink is
-    closed to us); `who` is left empty.
+    closed to us); `who` is left empty.  Raises OSError where we can't look.
     """
     wanted = frozenset(ports)
     found = [listener for listener in _read_all(proc) if listener.port in wanted]
@@ -100,12 +100,14 @@ def read_holders(
         folder = f"{proc}/{pid}/fd"
         try:
             names = os.listdir(folder)
-        except OSError:
+        except OSError as error:
+            raise_if_blind(error)
             continue
         for name in names:
             try:
                 target = os.readlink(f"{folder}/{name}")
-            except OSError:
+            except OSError as error:
+                raise_if_blind(error)
                 continue
             if target in targets:
                 found.setdefault(targets[target], set()).add(pid)
