@@ -49,7 +49,7 @@ NEW_DATA = frozenset({"create", "append_history", "spawn", "fsync"})
 
 DESCRIPTORS = frozenset(
     {"try_lock", "read", "names", *WRITES, "spawn", "identify", "open_process", "permitted"}
-    | {"processes", "process", "carriers", "scope_members", "listeners", "log_tail"}
+    | {"processes", "process", "carriers", "scope_members", "listeners", "log_tail", "wait"}
 )
 """What needs a new descriptor or a look at /proc, and raises OSError where it can't."""
 

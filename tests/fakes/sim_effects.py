@@ -338,7 +338,7 @@ class SimEffects:
 
     def new_token(self) -> str:
         self._tokens += 1
-        return f"{self.own.inode:016x}{self._tokens:016x}"[::-1]
+        return f"{self._tokens:06x}{self.own.inode:06x}{self.world.boot:020x}"
 
     def new_scope(self, model: str) -> str | None:
         return f"lumbridge-{model}-{self.new_token()}.scope" if self.world.scopes else None
@@ -384,10 +384,8 @@ class SimEffects:
         await trio.sleep(ASK_S)
         self._live()
         self.tick()
-        holders = self.world.listeners(request.port)
-        # Of several sockets on one port the kernel picks one; the newest is the nastiest.
-        body = max(holders, key=lambda each: each.inode) if holders else None
-        silent = body is not None and body.program is not None and body.program.silent
+        body = self._who_accepts(request.port)
+        silent = body is not None and not _speaks(body)
         if silent:
             await trio.sleep(request.timeout_s)
             self._live()
@@ -396,6 +394,14 @@ class SimEffects:
         self.witness.hears(request, body, answer)
         self.done(call)
         return answer
+
+    def _who_accepts(self, port: int) -> Body | None:
+        """Of several sockets on one port the kernel picks one: here the newest, the nastiest.  Of
+        the processes that hold it the first one answers, while it lives."""
+        holders = self.world.listeners(port)
+        newest = max((each.start or each.inode for each in holders), default=0)
+        held = [each for each in holders if (each.start or each.inode) == newest]
+        return min(held, key=lambda each: each.inode) if held else None
 
     def memory(self) -> Memory | None:
         self.effect("memory")
@@ -537,6 +543,11 @@ class SimSurroundings:
         await trio.lowlevel.checkpoint()
         self._effects._live()
         self._effects.done(call)
+
+
+def _speaks(body: Body) -> bool:
+    """False for a server that accepts and says nothing, and for an engine without its leader."""
+    return body.program is None or (body.leads and not body.program.silent)
 
 
 def _answer(request: Request, body: Body | None) -> Answer:
