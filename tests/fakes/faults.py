@@ -13,6 +13,7 @@ class Kind(enum.StrEnum):
     KILL = "kill"
     POWER = "power"
     INTERRUPT = "interrupt"
+    INTERRUPT_TWICE = "interrupt-twice"
     LEAVE = "leave"
     EIO = "eio"
     EIO_EVER = "eio-ever"

@@ -139,9 +139,10 @@ class SimEffects:
         elif kind in (Kind.KILL, Kind.POWER):
             self.witness.strikes(fault, None)
             self._die(with_machine=kind is Kind.POWER)
-        elif kind is Kind.INTERRUPT:
+        elif kind in (Kind.INTERRUPT, Kind.INTERRUPT_TWICE):
             self.witness.strikes(fault, None)
-            self.interruption.interrupt()
+            for _ in range(1 + (kind is Kind.INTERRUPT_TWICE)):
+                self.interruption.interrupt()
         elif kind is Kind.LEAVE:
             self.witness.strikes(fault, None)
             self.interruption.leave()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core.state import NodeState
@@ -31,6 +32,7 @@ ORDERS: dict[str, Order] = {
 }
 RESUME = ORDERS["resume"]
 DEADLY = (Kind.KILL, Kind.POWER)
+_BOTH_SIDES = (*DEADLY, Kind.INTERRUPT, Kind.INTERRUPT_TWICE)
 LASTING = (*CHANGES, "rename", "create", "fsync", "fsync_folder", "remove", "append_history")
 """Effects after which the world is another: a death between two others is one death."""
 
@@ -148,7 +150,7 @@ def faults_at(call: Call, kinds: Iterable[Kind] = Kind) -> Iterator[Fault]:
                     yield Fault(kind, call.number, after=True)
             continue
         yield Fault(kind, call.number)
-        if kind in (Kind.KILL, Kind.POWER, Kind.INTERRUPT) and call.name in LASTING:
+        if kind in _BOTH_SIDES and call.name in LASTING:
             yield Fault(kind, call.number, after=True)
 
 
@@ -161,6 +163,14 @@ def stories(start: str, order: str, seed: int, kinds: Iterable[Kind] = Kind) -> 
     for call in telling.run("command", ORDERS[order]).calls:
         for fault in faults_at(call, kinds):
             yield replace(plain, faults=(fault,))
+
+
+def named_stories(start: str, order: str, kinds: str) -> Iterator[Story]:
+    """As `stories`, of kinds joined by commas; for "none" the undisturbed command alone."""
+    if kinds == "none":
+        yield Story(start, order)
+    else:
+        yield from stories(start, order, 0, [Kind(kind) for kind in kinds.split(",")])
 
 
 def second_stories(story: Story, kinds: Iterable[Kind] = DEADLY) -> Iterator[Story]:
@@ -229,9 +239,6 @@ def _may_refuse(world: World, state: NodeState, run: Run) -> bool:
     }
 
 
-_Progress = Callable[[Tally], None]
-
-
 def enumerate_all(
     start: str,
     order: str,
@@ -239,23 +246,24 @@ def enumerate_all(
     *,
     kinds: Iterable[Kind] = Kind,
     twice: bool = True,
-    progress: _Progress | None = None,
+    share: float = 1.0,
 ) -> Tally:
-    """Everything for one start and one command; each second fault once for each world that the
-    first leaves."""
+    """Everything for one start and one command, or a `share` of it; the second fault once for
+    each world that a first one leaves."""
     tally = Tally()
+    chance = random.Random(f"{start} {order} {seed}")
     seen: set[object] = set()
     for story in stories(start, order, seed, kinds):
-        told = tell(story)
-        tally.add(told)
-        if twice and story.faults:
-            telling = Telling(story)
-            telling.run("command", ORDERS[order], story.faults)
-            mark = signature(telling.world)
-            if mark not in seen:
-                seen.add(mark)
-                for second in second_stories(story):
+        if story.faults and chance.random() >= share:
+            continue
+        telling = Telling(story)
+        telling.run("command", ORDERS[order], story.faults)
+        mark = signature(telling.world)
+        telling.converge()
+        tally.add(telling.told())
+        if twice and story.faults and mark not in seen:
+            seen.add(mark)
+            for second in second_stories(story):
+                if chance.random() < share:
                     tally.add(tell(second))
-        if progress is not None:
-            progress(tally)
     return tally

@@ -101,15 +101,15 @@ def day_with_churn(seed: int) -> World:
 
 
 def survivors(seed: int) -> World:
-    """The first process of talk is dead; its engine carries the token and holds the port."""
-    talk = replace(TALK, keeps_token=True, engine_listens=True)
+    """The first process of talk is dead; its engine carries the token."""
+    talk = replace(TALK, keeps_token=True)
     world = day(seed, talk=talk)
     _kill_leader(world, "talk")
     return world
 
 
 def escaped_survivors(seed: int) -> World:
-    """The same of think, whose engine has left the session."""
+    """The same of think, whose engine has left the session and holds the port."""
     world = make(seed, think=replace(THINK, outlives=True))
     records = run(world, "ear", "think", "voice")
     world.write_state(NodeState("night", "night", "day", processes=records))
@@ -122,6 +122,17 @@ def reused_pid(seed: int) -> World:
     world = day(seed, talk=replace(TALK, engine=Engine.NONE))
     world.churn = True
     _kill_leader(world, "talk")
+    world.churn = False
+    return world
+
+
+def reused_pid_with_survivors(seed: int) -> World:
+    """The first process of think is dead, a stranger has its PID, and its engine lives on."""
+    world = make(seed, think=replace(THINK, outlives=True))
+    records = run(world, "ear", "think", "voice")
+    world.write_state(NodeState("night", "night", "day", processes=records))
+    world.churn = True
+    _kill_leader(world, "think")
     world.churn = False
     return world
 
@@ -197,6 +208,11 @@ def target_lies(seed: int) -> World:
     return day(seed, voice=replace(VOICE, marker="voice-v0"))
 
 
+def fresh_target_lies(seed: int) -> World:
+    """The same on a node on which nothing was ever active."""
+    return make(seed, voice=replace(VOICE, marker="voice-v0"))
+
+
 def target_is_silent(seed: int) -> World:
     return day(seed, voice=replace(VOICE, silent=True))
 
@@ -258,6 +274,15 @@ def changed_definition(seed: int) -> World:
     return world
 
 
+def changed_shared(seed: int) -> World:
+    """ear, which both Scenes have, runs as it was declared yesterday."""
+    world = make(seed)
+    records: dict[str, Record] = {"ear": world.run_model(model("ear", marker="ear-v0"))}
+    records.update(run(world, "talk"))
+    world.write_state(NodeState("day", "day", "night", processes=records))
+    return world
+
+
 def legacy(seed: int) -> World:
     """The predecessor's state: bare PIDs."""
     world = make(seed)
@@ -303,6 +328,7 @@ STARTS: dict[str, Callable[[int], World]] = {
         survivors,
         escaped_survivors,
         reused_pid,
+        reused_pid_with_survivors,
         rebooted,
         crashed_stopping,
         crashed_loading,
@@ -313,6 +339,7 @@ STARTS: dict[str, Callable[[int], World]] = {
         wrong_marker,
         target_crashes,
         target_lies,
+        fresh_target_lies,
         target_is_silent,
         target_on_our_port,
         shared_port,
@@ -321,6 +348,7 @@ STARTS: dict[str, Callable[[int], World]] = {
         failing_often,
         latched,
         changed_definition,
+        changed_shared,
         legacy,
         adopted,
         damaged,
