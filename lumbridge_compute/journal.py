@@ -15,6 +15,19 @@ from lumbridge_compute.store.state_file import parse_state, render_state
 _TEMPORARY = ".tmp"
 
 
+class NotWritten(OSError):
+    """The state could not be written; `strerror` says why."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(None, cause)
+
+
+def cause_of(error: OSError) -> str:
+    """What an effect that failed means for the work, as a sentence."""
+    what = "write the state" if isinstance(error, NotWritten) else "look at the machine"
+    return f"cannot {what}: {error.strerror or error}"
+
+
 class Journal:
     """Reads and replaces state.yaml.  `state` is always what was last read from or proved on disk.
 
@@ -24,6 +37,7 @@ class Journal:
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
         self._writing = trio.Lock()
+        self._in_doubt = False
         self.state = NodeState()
 
     async def load(self) -> NodeState:
@@ -32,17 +46,18 @@ class Journal:
         return self.state
 
     async def update(self, change: Callable[[NodeState], NodeState]) -> None:
-        """Replace the file durably by what `change` makes of the state; no-op when that is equal.
+        """Replace the file durably by what `change` makes of the state; no-op when that is equal
+        and the write before it has not failed: what is in the file then may not outlast the power.
 
-        One write at a time: `change` sees every write before it.  Raises OSError, its text a
-        sentence, when a step of the write failed: `state` is then what the file really holds, old
-        or new.
+        One write at a time: `change` sees every write before it.  Raises NotWritten when a step of
+        the write failed: `state` is then what the file really holds, old or new.
         Source: the write protocol of DESIGN section 5; rename(2), fsync(2).
         """
         async with self._writing:
             state = change(self.state)
-            if state == self.state:
+            if state == self.state and not self._in_doubt:
                 return
+            self._in_doubt = True
             try:
                 # A cancellation between rename and sync would leave memory behind the disk.
                 with trio.CancelScope(shield=True):
@@ -51,9 +66,9 @@ class Journal:
                 # A folder or a text that can't be used is one more way in which a write fails: to
                 # a transaction under way it must look like all others, or nobody puts things back.
                 await self._reread()
-                cause = error.strerror if isinstance(error, OSError) else None
-                raise OSError(f"cannot write the state: {cause or error}") from error
-            self.state = state
+                cause = error.strerror if isinstance(error, OSError) else error.message
+                raise NotWritten(cause or str(error)) from error
+            self.state, self._in_doubt = state, False
 
     async def _reread(self) -> None:
         # A disk that can't be read either, or a file that somebody took away, leaves what was last

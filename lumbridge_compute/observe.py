@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from lumbridge_compute.core.health import (
     EXACT,
@@ -32,19 +31,6 @@ from lumbridge_compute.core.world import Listener, ModelView, World
 from lumbridge_compute.effects import Effects
 
 _LOOKS = 3
-
-
-@contextmanager
-def one_fault() -> Iterator[None]:
-    """Raise the first of the faults that tasks of a nursery came to, and not the group of them:
-    whoever looks is as blind by one as by all."""
-    try:
-        yield
-    except ExceptionGroup as group:
-        fault: Exception = group
-        while isinstance(fault, ExceptionGroup):
-            fault = fault.exceptions[0]
-        raise fault from group
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +74,16 @@ def look(
 ) -> Sighting:
     """Look without asking: records, process table, listening sockets, memory.
 
-    `candidates` are pids that stand in for records (adopt --pid).
+    `candidates` are pids that stand in for records (adopt --pid).  With them, none included, what
+    runs is judged by what is declared today, as which it would be recorded.
     """
     records = _records(state, candidates)
     scan = _scan(effects, records)
     names = [*registry.models, *(name for name in records if name not in registry.models)]
-    definitions = {name: _definition(name, records.get(name), registry) for name in names}
+    adopting = candidates is not None
+    definitions = {
+        name: _definition(name, records.get(name), registry, adopting=adopting) for name in names
+    }
     listeners = effects.listeners({d.port for d in definitions.values() if d is not None})
     own = effects.own_pids(scan.table) if records else frozenset[int]()
     scan = replace(scan, listeners=listeners, own=own)
@@ -120,15 +110,22 @@ async def observe(
     site: Site,
     candidates: Mapping[str, int] | None = None,
 ) -> World:
-    """One snapshot, every model asked at the same time."""
+    """One snapshot, every model asked at the same time.  Raises OSError where we can't look."""
     import trio
 
     sighting = look(effects, registry, state, site, candidates)
     results: dict[str, ModelView] = dict(sighting.world.models)
     listeners = sighting.world.listeners
     records = _records(state, candidates)
+    blind: list[OSError] = []
 
     async def ask(name: str) -> None:
+        try:
+            await judge(name)
+        except OSError as error:
+            blind.append(error)
+
+    async def judge(name: str) -> None:
         view = results[name]
         assert view.checked is not None  # noqa: S101 - nothing without a definition is pending
         ours = view.ownership in (Ownership.OWNED, Ownership.LEGACY)
@@ -140,10 +137,11 @@ async def observe(
         )
         results[name] = replace(view, health=health) if ours else replace(view, stranger=health)
 
-    with one_fault():
-        async with trio.open_nursery() as nursery:
-            for name in sighting.pending:
-                nursery.start_soon(ask, name)
+    async with trio.open_nursery() as nursery:
+        for name in sighting.pending:
+            nursery.start_soon(ask, name)
+    if blind:
+        raise blind[0]
     return replace(sighting.world, models=results)
 
 
@@ -254,9 +252,11 @@ def _claim(effects: Effects, scan: _Scan, record: Record) -> tuple[Claim, Identi
     return compare(record.identity, now, scan.table, proved=scan.proved(record)), now
 
 
-def _definition(name: str, record: Record | None, registry: Registry) -> Model | None:
+def _definition(
+    name: str, record: Record | None, registry: Registry, *, adopting: bool
+) -> Model | None:
     declared = registry.models.get(name)
-    if not isinstance(record, Bound):
+    if not isinstance(record, Bound) or (adopting and declared is not None):
         return declared
     if declared is not None and record.definition.starts_like(declared):
         return declared

@@ -23,7 +23,7 @@ from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, NodeLock
 from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refused
 from lumbridge_compute.interruption import Interrupted, Interruption
-from lumbridge_compute.journal import Journal
+from lumbridge_compute.journal import Journal, cause_of
 from lumbridge_compute.observe import Site
 from lumbridge_compute.resuming import plan_as_resumed, planned, resume, stop_everything
 from lumbridge_compute.steps import Steps
@@ -35,7 +35,7 @@ from lumbridge_compute.store.history import (
     render_entry,
 )
 from lumbridge_compute.surroundings import Nothing, Surroundings
-from lumbridge_compute.transaction import Transaction
+from lumbridge_compute.transaction import Failure, Transaction
 
 _LOCK_POLL_S = 0.1
 _WORTH_A_LINE = frozenset({Exit.FAILED_SAFELY, Exit.DEGRADED, Exit.INTERRUPTED})
@@ -109,15 +109,19 @@ async def run_order(node: Node, order: Order, interruption: Interruption) -> Out
         finally:
             lock.release()
             node.surroundings.release()
-    except Interrupted:
-        return Outcome(
-            Exit.INTERRUPTED, order.name, error="interrupted before anything was changed"
-        )
-    except OperatorError as error:
+    except (Interrupted, OperatorError, OSError) as error:
+        return _outcome_of(error, order)
+
+
+def _outcome_of(error: Interrupted | OperatorError | OSError, order: Order) -> Outcome:
+    """The answer to an order that has changed nothing."""
+    if isinstance(error, Interrupted):
+        said = "interrupted before anything was changed"
+        return Outcome(Exit.INTERRUPTED, order.name, error=said)
+    if isinstance(error, OperatorError):
         return Outcome(error.exit, order.name, error=error.message, hint=error.hint)
-    except OSError as error:
-        message = f"cannot read or write the node's files: {error.strerror or error}"
-        return Outcome(Exit.REFUSED, order.name, error=message, hint="mend the disk, then repeat")
+    hint = "free the disk and descriptors that it needs, then repeat"
+    return Outcome(Exit.REFUSED, order.name, error=cause_of(error), hint=hint)
 
 
 async def _locked(node: Node, order: Order, interruption: Interruption) -> NodeLock:
@@ -145,7 +149,7 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
     transaction = await _open(node, interruption)
     began = node.effects.now()
     try:
-        outcome = await _dispatched(transaction, order)
+        outcome = await _carried_out(transaction, order)
         if not order.dry_run:
             await _remember(transaction, order, outcome, node.effects.now() - began)
     finally:
@@ -189,18 +193,17 @@ def _running_or_declared(registry: Registry, state: NodeState) -> dict[str, Mode
     return {**registry.models, **recorded}
 
 
-async def _dispatched(transaction: Transaction, order: Order) -> Outcome:
+async def _carried_out(transaction: Transaction, order: Order) -> Outcome:
     try:
         return await _dispatch(transaction, order)
-    except OSError as error:
+    except (Interrupted, OperatorError, OSError) as error:
         if not transaction.changed:
-            raise
-        return Outcome(
-            Exit.DEGRADED,
-            order.name,
-            error=f"cannot tell what runs: {error.strerror or error}",
-            hint="see `lumbridge-compute status`, then run `lumbridge-compute scene resume`",
-        )
+            return _outcome_of(error, order)
+        cause = cause_of(error) if isinstance(error, OSError) else str(error) or "interrupted"
+        if order.command in (Command.ADOPT, Command.FORGET):
+            said = f"{cause}; it is done, but a loss of power may undo it"
+            return Outcome(Exit.DEGRADED, order.name, error=said, hint="mend the disk, then repeat")
+        return await transaction.stuck(Failure(cause))
 
 
 async def _dispatch(transaction: Transaction, order: Order) -> Outcome:
@@ -250,15 +253,13 @@ async def _deactivate(transaction: Transaction, order: Order) -> Outcome:
 
 async def _adopt(transaction: Transaction, order: Order) -> Outcome:
     scene = _known_scene(transaction.registry, order)
-    effects, journal = transaction.effects, transaction.journal
     now = await transaction.snapshot(order.pids)
-    plan = plan_adopt(now, scene, order.pids, effects.own_pids())
+    plan = plan_adopt(now, scene, order.pids, transaction.effects.own_pids())
     if isinstance(plan, Refusals):
         return planned(plan, now)
-    await journal.update(
-        lambda state: adopt(without_records(state, plan.forget), scene, plan.records)
+    await _write(
+        transaction, lambda state: adopt(without_records(state, plan.forget), scene, plan.records)
     )
-    transaction.changed = True
     world = await transaction.seen()
     return Outcome(Exit.DONE, scene, world=world, notes=plan.warnings)
 
@@ -277,11 +278,20 @@ async def _forget(transaction: Transaction, order: Order) -> Outcome:
             f"cannot forget {name!r}: it is ours and still alive (pid {pids})",
             "stop it with `lumbridge-compute scene deactivate` or switch to another Scene",
         )
-    await journal.update(lambda state: without_records(state, [name]))
-    transaction.changed = True
+    await _write(transaction, lambda state: without_records(state, [name]))
     lives = view.claim.members | view.claim.strays
     notes = tuple(f"pid {pid} of {name!r} still lives, now unrecorded" for pid in sorted(lives))
     return Outcome(Exit.DONE, world=await transaction.seen(), notes=notes)
+
+
+async def _write(transaction: Transaction, change: Callable[[NodeState], NodeState]) -> None:
+    """The one change of an order that touches no process.  Raises NotWritten, with `changed` set
+    where the file holds it all the same."""
+    before = transaction.journal.state
+    try:
+        await transaction.journal.update(change)
+    finally:
+        transaction.changed = transaction.journal.state != before
 
 
 def _known_scene(registry: Registry, order: Order) -> str:

@@ -14,6 +14,7 @@ from lumbridge_compute.core.plan_resume import (
 )
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted
+from lumbridge_compute.journal import cause_of
 from lumbridge_compute.transaction import Failure, Previous, Transaction, render_reasons
 
 _BLOCKS_EVERY_SCENE = frozenset(
@@ -100,6 +101,8 @@ async def _after_failure(transaction: Transaction, failed: str | None, failure: 
         now = await transaction.snapshot()
     except Interrupted:
         return await _interrupted(transaction, failure.cause)
+    except OSError as error:
+        return await transaction.stuck(Failure(f"{failure.cause}; {cause_of(error)}"))
     if failed != now.state.desired_scene:
         # An interrupted transition fell apart during its last check: what is desired comes next,
         # nothing at all included.

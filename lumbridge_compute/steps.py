@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +19,8 @@ from lumbridge_compute.core.state import Bound, with_record, without_processes
 from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects, ProcessHandle
-from lumbridge_compute.journal import Journal
-from lumbridge_compute.observe import Site, check, observe, one_fault
+from lumbridge_compute.journal import Journal, NotWritten
+from lumbridge_compute.observe import Site, check, observe
 from lumbridge_compute.stopping import StopFailed, Stopper
 from lumbridge_compute.surroundings import Nothing, Surroundings
 
@@ -64,7 +65,8 @@ class Steps:
     async def carry_out(self, plan: Plan) -> None:
         """Stops, then starts, then one last check of everything the plan leaves running.
 
-        Raises StepFailed, and OSError when the state could not be written.
+        Raises StepFailed, and OSError when the state could not be written or the machine not be
+        looked at.
         """
         if plan.changes_processes:
             await self.surroundings.hold(plan.ports)
@@ -98,11 +100,10 @@ class Steps:
     async def finish_stops(self) -> None:
         """Complete every stop that was begun and has not failed.  Raises StepFailed."""
         failures: list[StepFailed] = []
-        with one_fault():
-            async with trio.open_nursery() as nursery:
-                for stopper in self._stoppers:
-                    if not stopper.finished and not stopper.failed:
-                        nursery.start_soon(self._finish_stop, stopper, failures)
+        async with trio.open_nursery() as nursery:
+            for stopper in self._stoppers:
+                if not stopper.finished and not stopper.failed:
+                    nursery.start_soon(self._finish_stop, stopper, failures)
         if failures:
             degraded = any(failure.degraded for failure in failures)
             raise StepFailed("; ".join(map(str, failures)), degraded=degraded)
@@ -150,7 +151,8 @@ class Steps:
             stopper.failed = True
             failures.append(StepFailed(str(error), degraded=True))
         except OSError as error:
-            cause = f"cannot finish the stop of {stopper.model!r}: {error.strerror or error}"
+            verb = "record" if isinstance(error, NotWritten) else "see"
+            cause = f"cannot {verb} that {stopper.model!r} has stopped: {error.strerror or error}"
             failures.append(StepFailed(cause))
         else:
             available = self._available()
@@ -244,19 +246,25 @@ class Steps:
                 await self._handles[model.name].wait()
 
     async def _check_or_death(self, model: Model) -> Health:
-        """One check, given up at the moment at which the process dies."""
+        """One check, given up at the moment at which the process dies.  Raises OSError."""
         health: Health | None = None
+        blind: OSError | None = None
         handle = self._handles[model.name]
-        with one_fault():
-            async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
 
-                async def watch() -> None:
+            async def watch() -> None:
+                with contextlib.suppress(OSError):  # the next check sees a death too
                     await handle.wait()
                     nursery.cancel_scope.cancel()
 
-                nursery.start_soon(watch)
+            nursery.start_soon(watch)
+            try:
                 health = await self._check(model)
-                nursery.cancel_scope.cancel()
+            except OSError as error:
+                blind = error
+            nursery.cancel_scope.cancel()
+        if blind is not None:
+            raise blind
         if health is None or health.name is HealthName.DEAD:
             return await self._death(model, handle)
         return health

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core import state as writes
@@ -16,7 +16,7 @@ from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted, Interruption
-from lumbridge_compute.journal import Journal
+from lumbridge_compute.journal import Journal, cause_of
 from lumbridge_compute.observe import Site, observe
 from lumbridge_compute.steps import StepFailed, Steps, with_todays_definitions
 
@@ -177,8 +177,8 @@ class Transaction:
         return Outcome(Exit.DONE, plan.scene, world=self.steps.world or world)
 
     async def seen(self) -> World | None:
-        """The world for the answer after a failure; None where even that can't be looked at."""
-        with suppress(OSError):
+        """The world for the answer, None where it can't be looked at: that changes no answer."""
+        with contextlib.suppress(OSError):
             return (await self._snapshot()).world
         return None
 
@@ -236,7 +236,7 @@ class Transaction:
             except StepFailed as error:
                 failure = Failure(str(error), degraded=error.degraded)
             except OSError as error:
-                failure = Failure(_cause(error))
+                failure = Failure(cause_of(error))
             else:
                 return await self._end(plan, end)
         return failure
@@ -245,7 +245,7 @@ class Transaction:
         try:
             await end()
         except OSError as error:
-            return Failure(_cause(error), uncommitted=plan.scene is not None)
+            return Failure(cause_of(error), uncommitted=plan.scene is not None)
         return None
 
     async def _way_back(self, previous: Previous, failure: Failure) -> Outcome:
@@ -274,7 +274,7 @@ class Transaction:
         except StepFailed as error:
             return await self._degraded(cause, str(error))
         except OSError as error:
-            return await self._degraded(cause, _cause(error))
+            return await self._degraded(cause, cause_of(error))
         self.emit(Event(EventKind.RESTORED, detail=previous.scene))
         return Outcome(
             Exit.INTERRUPTED if failure.interrupted else Exit.FAILED_SAFELY,
@@ -302,10 +302,13 @@ class Transaction:
         except StepFailed as error:
             return await self._degraded(cause, str(error))
         except OSError as error:
-            return await self._degraded(cause, _cause(error))
+            return await self._degraded(cause, cause_of(error))
         forget = plan.forget
         if not await self._record(
-            lambda state: writes.failed(writes.without_records(state, forget), cause)
+            # Nothing of ours runs: a deactivation that was interrupted has come to its end, too.
+            lambda state: writes.deactivate_end(
+                writes.failed(writes.without_records(state, forget), cause)
+            )
         ):
             return await self._degraded(cause, "the state could not be written")
         return Outcome(
@@ -316,7 +319,8 @@ class Transaction:
         )
 
     async def _uncommitted(self, cause: str) -> Outcome:
-        scene = self.journal.state.transition_scene
+        # Where only the last sync has failed, the file says that it is committed.
+        scene = self.journal.state.transition_scene or self.journal.state.active_scene
         return Outcome(
             Exit.DEGRADED,
             scene,
@@ -378,13 +382,10 @@ class Transaction:
 
 def _put_back(state: NodeState, previous: Previous, plan: Plan, cause: str) -> NodeState:
     assert previous.scene is not None  # noqa: S101 - there is nothing to put back without one
-    state = writes.restored(writes.without_records(state, plan.forget), previous.scene, cause)
+    # What the plan found gone and then started anew has a record that is worth something.
+    worthless = set(plan.forget) - {model.name for model in plan.target}
+    state = writes.restored(writes.without_records(state, worthless), previous.scene, cause)
     return writes.reactivated(state, previous.desired) if state.deactivating else state
-
-
-def _cause(error: OSError) -> str:
-    """The journal says it whole; all else is what keeps us from looking."""
-    return f"cannot look at the machine: {error.strerror}" if error.strerror else str(error)
 
 
 def render_reasons(refusals: Refusals) -> str:

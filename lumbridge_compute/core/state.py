@@ -188,11 +188,11 @@ def with_record(state: NodeState, name: str, record: Record) -> NodeState:
 
 def without_processes(state: NodeState, ended: Iterable[Identity]) -> NodeState:
     """The processes `ended` are gone for certain; a newer record of the same model stays."""
-    gone = set(ended)
+    gone = tuple(ended)
     kept = {
         name: record
         for name, record in state.processes.items()
-        if not (isinstance(record, Bound) and record.identity in gone)
+        if not (isinstance(record, Bound) and any(map(record.identity.matches, gone)))
     }
     return replace(state, processes=kept)
 

@@ -45,7 +45,8 @@ def read_file(path: str) -> bytes | None:
         while data := os.read(descriptor, _CHUNK_BYTES):
             parts.append(data)
         return b"".join(parts)
-    except OSError:
+    except OSError as error:
+        raise_if_blind(error)
         return None
     finally:
         os.close(descriptor)
@@ -233,8 +234,11 @@ def read_scope_members(scopes: Collection[str], proc: str = PROC) -> dict[str, f
 
 
 def read_memory(proc: str = PROC) -> Memory | None:
-    """MemAvailable and MemTotal, in bytes; None where the kernel does not tell both."""
-    return parse_meminfo(read_file(f"{proc}/meminfo") or b"")
+    """MemAvailable and MemTotal, in bytes; None where they can't be read."""
+    try:
+        return parse_meminfo(read_file(f"{proc}/meminfo") or b"")
+    except OSError:
+        return None
 
 
 def parse_meminfo(data: bytes) -> Memory | None:

@@ -31,7 +31,7 @@ def read_listeners(
     Holders are looked for in every process, or only `among` these PIDs: a socket of theirs may
     then be held by others too.
     Those of our own network namespace (by netlink; by `proc`, where that is another or netlink is
-    closed to us); `who` is left empty.
+    closed to us); `who` is left empty.  Raises OSError where we can't look.
     """
     wanted = frozenset(ports)
     found = [listener for listener in _read_all(proc) if listener.port in wanted]
@@ -106,7 +106,8 @@ def read_holders(
         for name in names:
             try:
                 target = os.readlink(f"{folder}/{name}")
-            except OSError:
+            except OSError as error:
+                raise_if_blind(error)
                 continue
             if target in targets:
                 found.setdefault(targets[target], set()).add(pid)
