@@ -33,18 +33,9 @@ def main() -> int:
         gateway = free_port()
         upstream = node.ports[0]
         share_port(node, upstream)
+        relay = ["--listen", f"127.0.0.1:{gateway}", "--upstream", f"127.0.0.1:{upstream}"]
         agent = subprocess.Popen(
-            [
-                *COMMAND,
-                "--root",
-                folder,
-                "agent",
-                "--listen",
-                f"127.0.0.1:{gateway}",
-                "--upstream",
-                f"127.0.0.1:{upstream}",
-            ],
-            stderr=subprocess.DEVNULL,
+            [*COMMAND, "--root", folder, "agent", *relay], stderr=subprocess.DEVNULL
         )
         try:
             return trio.run(measure, node, gateway, options.switches)
