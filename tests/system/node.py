@@ -104,6 +104,10 @@ class SystemNode:
         """The recorded pid of each model."""
         return {name: record["pid"] for name, record in self.state()["processes"].items()}
 
+    def until_error(self, fragment: str) -> None:
+        """Wait until `last_error` says so."""
+        until(lambda: fragment in (self.state()["last_error"] or ""), fragment)
+
     def status(self) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads(self.run("status", "--json").out)
         return loaded

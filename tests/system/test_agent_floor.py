@@ -1,0 +1,74 @@
+"""The memory floor in a whole node, with real memory: at most 2 GiB of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lumbridge_compute.host.procfs import read_memory
+from tests.system.agent import start_agent
+from tests.system.node import SystemNode, alive
+
+GIB = 1024**3
+HOG_MIB = 2048
+
+
+@pytest.fixture
+def hungry(pair: SystemNode) -> SystemNode:
+    """`pair` with a Scene whose newest model takes more than the floor leaves."""
+    memory = read_memory()
+    assert memory is not None
+    if memory.available_bytes < 8 * GIB:
+        pytest.skip("less than 8 GiB of memory are available")
+    floor = memory.available_bytes - GIB
+    pair.settings["memory_floor"] = f"{floor // 1024**2}MiB"
+    pair.model("hog", "--allocate", str(HOG_MIB))
+    pair.scene("greedy", "voice", "hog")
+    pair.write()
+    return pair
+
+
+def test_the_newest_model_of_a_switch_is_stopped_and_the_old_scene_comes_back(
+    hungry: SystemNode,
+) -> None:
+    agent = start_agent(hungry)
+    hungry.ok("scene", "activate", "day")
+    voice = hungry.pids()["voice"]
+    ran = hungry.run("scene", "activate", "greedy", "--json")
+    assert ran.exit == 1, ran
+    assert ran.json["restored"] is True
+    assert "the memory floor stopped 'hog'" in ran.json["error"]
+    assert hungry.pids()["voice"] == voice
+    assert set(hungry.pids()) == {"small", "voice"}
+    assert hungry.status()["verdict"] == "exact"
+    agent.leave()
+    (line,) = [
+        entry
+        for entry in hungry.ok("history", "--json").json["entries"]
+        if entry["command"] == "floor"
+    ]
+    assert line["figures"]["victim"] == "hog"
+    assert line["figures"]["back_bytes"] > GIB // 8  # it was stopped while it grew
+
+
+def test_what_the_floor_stopped_at_rest_starts_again_only_on_request(hungry: SystemNode) -> None:
+    agent = start_agent(hungry, "--floor", "0.1")
+    hungry.ok("scene", "activate", "greedy")
+    pids = hungry.pids()
+    agent.leave()
+    # The agent that comes back keeps a floor that the Scene does not leave: its largest goes.
+    hungry.models["hog"]["memory"] = f"{HOG_MIB}MiB"
+    hungry.write()
+    agent = start_agent(hungry)
+    hungry.until_error("the memory floor stopped")
+    assert not alive(pids["hog"]) or not alive(pids["voice"])
+    assert hungry.state()["active_scene"] is None
+    assert hungry.state()["floor_latch"] is not None
+    agent.leave()
+    agent = start_agent(hungry)
+    assert hungry.state()["active_scene"] is None
+    assert "does not resume" in agent.log
+    agent.leave()
+    agent = start_agent(hungry, "--floor", "0.1")
+    hungry.ok("scene", "resume")
+    assert hungry.state()["floor_latch"] is None
+    agent.leave()

@@ -1,0 +1,93 @@
+"""Fifty streams and a bulk transfer through the gateway, while Scenes are switched and back."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter
+
+import pytest
+import trio
+
+from tests.system.agent import start_agent
+from tests.system.node import SystemNode, free_port
+
+STREAMS = 50
+TOKENS = 40
+_BODY = json.dumps({"stream": True, "messages": [], "max_tokens": TOKENS}).encode()
+_HEAD = b"Host: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n" + _HEAD % len(_BODY) + _BODY
+BULK = b"GET /v1/models HTTP/1.1\r\n" + _HEAD % 0
+
+
+@pytest.fixture
+def gateway(node: SystemNode) -> int:
+    """Two Scenes with one streaming model each behind one gateway; the gateway's port."""
+    options = ("--token-delay", "0.02", "--tokens", str(TOKENS), "--big-body", "8")
+    port = node.model("small", *options)
+    node.model("large", *options, port=port)
+    node.scene("day", "small")
+    node.scene("night", "large")
+    listen = free_port()
+    node.settings["gateways"] = [
+        {"listen": f"127.0.0.1:{listen}", "upstream": f"127.0.0.1:{port}", "drain": "300ms"}
+    ]
+    # The large answer holds the marker among much else; it is not what is tested here.
+    for model in node.models.values():
+        model["health"] |= {"path": "/name", "match": "text"}
+    node.write()
+    return listen
+
+
+async def exchange(port: int, question: bytes, seen: Counter[str]) -> None:
+    """One question on one connection; how it ended, and whose words came."""
+    data = bytearray()
+    try:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(question)
+            async for piece in stream:
+                data += piece
+        end = "whole" if is_whole(bytes(data)) else "a clean end in the middle"
+    except (OSError, trio.BrokenResourceError):
+        end = "reset"
+    models = set(re.findall(rb'"model": "(small|large)"', bytes(data)))
+    seen[end if len(models) < 2 else "two models in one connection"] += 1
+
+
+def is_whole(data: bytes) -> bool:
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    if length is not None:
+        return len(body) == int(length[1])
+    return b"data: [DONE]" in body and body.endswith(b"0\r\n\r\n")
+
+
+async def keep_asking(port: int, seen: Counter[str], over: threading.Event) -> None:
+    async def client(question: bytes) -> None:
+        while not over.is_set():
+            await exchange(port, question, seen)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(STREAMS):
+            nursery.start_soon(client, CHAT)
+        nursery.start_soon(client, BULK)
+
+
+async def test_every_stream_is_whole_or_reset_and_of_one_model(
+    node: SystemNode, gateway: int
+) -> None:
+    agent = start_agent(node)
+    node.ok("scene", "activate", "day")
+    seen: Counter[str] = Counter()
+    over = threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_asking, gateway, seen, over)
+        for scene in ("night", "day", "night", "day"):
+            await trio.to_thread.run_sync(node.ok, "scene", "activate", scene)
+        over.set()
+    agent.leave()
+    assert set(seen) <= {"whole", "reset"}, seen
+    assert seen["whole"] > STREAMS, seen
+    # At most what ran when a switch cut it: a client that connects meanwhile waits.
+    assert seen["reset"] <= 4 * (STREAMS + 1), seen
