@@ -68,7 +68,7 @@ scenes:
 def run_tour(environ: Mapping[str, str], screen: Screen, *, coloured: bool) -> None:
     """Show the tour on `screen`, which the commands of the tour write to as well.
 
-    Takes about 17 seconds.  Whatever ends it, no process and no file is left.  Raises DemoFailed
+    Takes about 16 seconds.  Whatever ends it, no process and no file is left.  Raises DemoFailed
     for a step that did not do what it says, OSError where there is no place for the node, and
     KeyboardInterrupt after a SIGINT, SIGTERM or SIGHUP.
     """
@@ -241,7 +241,6 @@ class Tour:
         await self._expect("quick", SMALL, kept=("voice",), at=agent.port)
         told = await agent.resumed()
         check(told["gateways"][0]["refused"] == 0, "the gateway has refused a client")
-        await self._command("status")
 
     async def _both_served(self, stream: ChatStream, late: LateClient) -> None:
         await stream.ended.wait()
