@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -31,6 +32,12 @@ from lumbridge_compute.store.state_file import parse_state
 SERVER = (sys.executable, "-m", "lumbridge_compute.demo.server")
 LIFE_S = 120
 """A server ends by itself after this time, also when the demo is killed with SIGKILL."""
+
+HOST = "127.0.0.1"
+_ALARM = (
+    "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Source: alarm(2), which outlives execve(2) and is not inherited by children."""
 
 _MARK = "LUMBRIDGE_COMPUTE_DEMO"
 _PATIENCE_S = 20.0
@@ -73,6 +80,12 @@ class Stage:
                     return Server(held.identity, int(found[1]))
                 await trio.sleep(_LOOK_S)
         raise DemoFailed(f"cannot start {marker!r} by hand: it does not listen")
+
+    def start_agent(self, *words: str) -> HeldProcess:
+        """The real command in the background, its output in agent.log, with an end as `LIFE_S`."""
+        command = [sys.executable, "-m", "lumbridge_compute", "--root", self.root, *words]
+        alarmed = [sys.executable, "-c", _ALARM, str(LIFE_S), *command]
+        return self._start(alarmed, os.path.join(self.root, "agent.log"))
 
     def _start(self, argv: list[str], log: str) -> HeldProcess:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -120,7 +133,7 @@ class Stage:
 
         Raises DemoFailed.
         """
-        answer = await ask(Request("127.0.0.1", port, "/v1/models", timeout_s=_PATIENCE_S))
+        answer = await ask(Request(HOST, port, "/v1/models", timeout_s=_PATIENCE_S))
         if answer.outcome is Outcome.REFUSED:
             return None
         try:
@@ -145,6 +158,14 @@ async def open_stage(environ: Mapping[str, str], output: int) -> AsyncIterator[S
             for held in stage.by_hand:
                 held.close()
             _show_cursor(output)
+
+
+def find_free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        port: int = sock.getsockname()[1]
+    return port
 
 
 def kill(identity: Identity) -> None:

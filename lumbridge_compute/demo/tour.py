@@ -5,24 +5,44 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Protocol
 
 import trio
 
 from lumbridge_compute.core.identity import Identity
 from lumbridge_compute.core.state import Bound
-from lumbridge_compute.core.values import dataclass
-from lumbridge_compute.demo.stage import LIFE_S, SERVER, DemoFailed, Server, Stage, kill, open_stage
+from lumbridge_compute.demo.resident import (
+    ChatStream,
+    LateClient,
+    Resident,
+    gateway_words,
+    start_agent,
+)
+from lumbridge_compute.demo.script import Screen, Script, check, open_tasks
+from lumbridge_compute.demo.stage import (
+    LIFE_S,
+    SERVER,
+    DemoFailed,
+    Server,
+    Stage,
+    find_free_port,
+    kill,
+    open_stage,
+)
 from lumbridge_compute.errors import Exit
 
 BOUND_S = 90.0
+_LATE_S = 20.0
+TOKENS, TOKEN_DELAY_S = 100, 0.04
+"""A stream lasts four seconds: on a busy machine a command needs one to begin."""
+
 SMALL, LARGE, WRONG, VOICE = "qwen3-8b", "qwen3-32b", "qwen3-14b", "kokoro-82m"
 
 _REGISTRY = """\
 version: 1
 models:
   small:
-    command: &server [{server}, --port, "${{port}}", --marker, "${{marker}}", --life, {life}]
+    command: &server [{server}, --port, "${{port}}", --marker, "${{marker}}", --life, {life},
+                      --tokens, {tokens}, --token-delay, {token_delay}]
     port: {port}
     marker: qwen3-8b
   large:
@@ -45,44 +65,10 @@ scenes:
 """
 
 
-class Screen(Protocol):
-    """Where the tour is shown."""
-
-    gone: bool
-
-    def write(self, text: str) -> int: ...
-
-    def fileno(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Writes what happens: headings, narration and commands, in colours where `coloured`."""
-
-    screen: Screen
-    coloured: bool
-
-    def step(self, title: str, narration: str) -> None:
-        self.write(f"\n{self._in('1', f'== {title}')}\n{narration}\n\n")
-
-    def command(self, line: str) -> None:
-        self.write(self._in("36", f"$ {line}") + "\n")
-
-    def seen(self, sentence: str) -> None:
-        self.write(self._in("32", f"-> {sentence}") + "\n")
-
-    def write(self, text: str) -> None:
-        self.screen.write(text)
-        check(not self.screen.gone, "what it shows can't be written")
-
-    def _in(self, colour: str, text: str) -> str:
-        return f"\033[{colour}m{text}\033[0m" if self.coloured else text
-
-
 def run_tour(environ: Mapping[str, str], screen: Screen, *, coloured: bool) -> None:
     """Show the tour on `screen`, which the commands of the tour write to as well.
 
-    Takes about ten seconds.  Whatever ends it, no process and no file is left.  Raises DemoFailed
+    Takes about 16 seconds.  Whatever ends it, no process and no file is left.  Raises DemoFailed
     for a step that did not do what it says, OSError where there is no place for the node, and
     KeyboardInterrupt after a SIGINT, SIGTERM or SIGHUP.
     """
@@ -134,6 +120,9 @@ class Tour:
         await self._switch()
         await self._fail()
         await self._lose_a_model()
+        agent = await self._start_agent()
+        await self._switch_under_a_stream(agent)
+        await self._end_agent(agent)
         await self._deactivate()
 
     async def _start_by_hand(self) -> None:
@@ -147,7 +136,12 @@ class Tour:
         self._running = {"small": small.identity, "voice": voice.identity}
         server = ", ".join(json.dumps(word) for word in SERVER)
         registry = _REGISTRY.format(
-            server=server, port=small.port, voice_port=voice.port, life=LIFE_S
+            server=server,
+            port=small.port,
+            voice_port=voice.port,
+            life=LIFE_S,
+            tokens=TOKENS,
+            token_delay=TOKEN_DELAY_S,
         )
         self._stage.write_registry(registry)
         self._script.command(f"cat {self._stage.root}/compute.yaml")
@@ -214,6 +208,69 @@ class Tour:
         await self._expect("clever", LARGE, kept=("voice",))
         check(self._running["large"] != large, "the large model was not started again")
 
+    async def _start_agent(self) -> Resident:
+        self._script.step(
+            "A resident agent",
+            "It keeps the node from here on, and the commands go through it. Its gateway gives\n"
+            "clients one address that stays, in front of the port that the models share.",
+        )
+        port = find_free_port()
+        words = gateway_words(port, self._port)
+        self._script.command(f"{self._stage.shown(*words)} &")
+        agent = start_agent(self._stage, port, self._port)
+        await agent.resumed()
+        await self._command("status", "--check")
+        await self._expect("clever", LARGE, kept=("large", "voice"), at=port)
+        return agent
+
+    async def _switch_under_a_stream(self, agent: Resident) -> None:
+        self._script.step(
+            "A switch while a client streams",
+            "A stream that runs may finish before its model stops; it ends whole or by a reset,\n"
+            "never cleanly in its middle. Who comes meanwhile waits, and gets the new model.",
+        )
+        stream, late = ChatStream(agent.port), LateClient(agent)
+        async with open_tasks() as tasks:
+            tasks.start_soon(stream.run)
+            await stream.begun.wait()
+            check(stream.markers == {LARGE}, f"{stream.markers} streams, wanted {LARGE!r}")
+            self._script.seen(f"a client streams from {LARGE!r} through port {agent.port}")
+            tasks.start_soon(late.run)
+            await self._command("scene", "activate", "quick")
+            await self._both_served(stream, late)
+        await self._expect("quick", SMALL, kept=("voice",), at=agent.port)
+        told = await agent.resumed()
+        check(told["gateways"][0]["refused"] == 0, "the gateway has refused a client")
+
+    async def _both_served(self, stream: ChatStream, late: LateClient) -> None:
+        await stream.ended.wait()
+        with trio.move_on_after(_LATE_S):
+            await late.ended.wait()
+        check(stream.whole or stream.was_reset, "the stream came to a clean end in its middle")
+        check(stream.markers == {LARGE}, f"one stream has tokens of {stream.markers}")
+        ending = "[DONE]" if stream.whole else "a reset"
+        self._script.seen(f"the stream had {stream.tokens} tokens of {LARGE!r}, then {ending}")
+        check(late.running > 0, "the stream had ended before the switch began")
+        check(late.was_held, "the client that came during the switch was not held")
+        found = late.answer.get("model")
+        check(found == SMALL, f"the client that waited was answered by {found!r}")
+        self._script.seen(
+            f"a client that came during the switch waited {late.waited_s:.1f} s, without an error, "
+            f"and was answered by {SMALL!r}"
+        )
+
+    async def _end_agent(self, agent: Resident) -> None:
+        self._script.step(
+            "The agent leaves",
+            "The models run on as they are. The next agent, or a command without one, knows them\n"
+            "by what is written down.",
+        )
+        self._script.command(f"kill {agent.pid}")
+        ended = await agent.leave()
+        check(ended == "exit code 0", f"the agent ended with {ended}, wanted exit code 0")
+        self._script.seen(f"the agent has ended with {ended}")
+        await self._expect("quick", SMALL, kept=("small", "voice"))
+
     async def _deactivate(self) -> None:
         self._script.step("Stop everything", "All that is ours stops, in reverse order.")
         await self._command("scene", "deactivate")
@@ -230,11 +287,15 @@ class Tour:
         if code:
             self._script.seen(f"exit code {code}")
 
-    async def _expect(self, scene: str, marker: str, kept: tuple[str, ...]) -> None:
-        """`scene` is active, its two ports answer by exact name, and what is `kept` is the same."""
+    async def _expect(
+        self, scene: str, marker: str, kept: tuple[str, ...], at: int | None = None
+    ) -> None:
+        """`scene` is active, its two ports and the gateway `at` a port answer by exact name, and
+        what is `kept` is the same."""
         state = self._stage.state()
         check(state.active_scene == scene, f"{state.active_scene!r} is active, wanted {scene!r}")
-        for port, wanted in ((self._port, marker), (self._voice_port, VOICE)):
+        shown = at or self._port
+        for port, wanted in ((self._port, marker), (self._voice_port, VOICE), (shown, marker)):
             found = await self._stage.marker(port)
             check(found == wanted, f"port {port} answers as {found!r}, wanted {wanted!r}")
         records = state.processes.items()
@@ -243,10 +304,4 @@ class Tour:
             check(running.get(name) == self._running[name], f"{name!r} is another process now")
         self._running = running
         same = " and ".join(f"{name!r} is still pid {running[name].pid}" for name in kept)
-        self._script.seen(f"port {self._port} answers as {marker!r}; {same}")
-
-
-def check(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as an assertion
-    """Raise DemoFailed with the sentence `otherwise` unless it `holds`."""
-    if not holds:
-        raise DemoFailed(f"cannot go on with the demo: {otherwise}")
+        self._script.seen(f"port {shown} answers as {marker!r}; {same}")

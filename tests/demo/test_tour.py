@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,17 @@ class Demo:
 
     def left(self) -> tuple[set[int], list[str]]:
         """Processes and files of the demo that are still there."""
-        return self.node.processes(), os.listdir(self.node.root)
+        return self.node.processes() | self._inside(), os.listdir(self.node.root)
+
+    def _inside(self) -> set[int]:
+        """Processes that work in its folder, whatever their environment: the agent's helpers."""
+        found = set()
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            with suppress(OSError):
+                folder = os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")
+                if Path(folder).is_relative_to(self.node.root):
+                    found.add(int(pid))
+        return found
 
     def close(self) -> None:
         self.node.close()
@@ -74,7 +86,8 @@ def test_every_step_does_what_it_says_and_nothing_is_left(demo: Demo) -> None:
     text = out.decode("ascii")
     assert "\033" not in text
     steps = [line for line in text.splitlines() if line.startswith("== ")]
-    assert len(steps) == 8
+    assert len(steps) == 11
+    assert re.search(r"the stream had \d+ tokens of 'qwen3-32b', then (\[DONE\]|a reset)", text)
     for shown in (
         "scene adopt quick --pid=small=",
         "answers as 'qwen3-8b'; 'small' is still pid ",
@@ -83,6 +96,11 @@ def test_every_step_does_what_it_says_and_nothing_is_left(demo: Demo) -> None:
         "answers as 'Qwen3-14B', wanted 'qwen3-14b'",
         "Scene 'clever' is restored and verified",
         "degraded: Scene 'clever'",
+        "\ngateway: 127.0.0.1:",
+        "\nagent: pid ",
+        "a client streams from 'qwen3-32b' through port ",
+        "without an error, and was answered by 'qwen3-8b'",
+        "the agent has ended with exit code 0\n-> port ",
         "now running: nothing",
     ):
         assert shown in text
@@ -94,8 +112,20 @@ def test_every_step_does_what_it_says_and_nothing_is_left(demo: Demo) -> None:
         ("serves 'qwen3-8b'", [signal.SIGTERM]),
         ("large: starting", [signal.SIGINT]),
         ("mistaken: loading", [signal.SIGINT, signal.SIGINT, signal.SIGTERM]),
+        (" --upstream ", [signal.SIGINT]),
+        ("a client streams from", [signal.SIGTERM]),
+        ("small: starting", [signal.SIGINT]),
+        ("== The agent leaves", [signal.SIGINT]),
     ],
-    ids=["while a server starts", "in a switch", "three times in a switch"],
+    ids=[
+        "while a server starts",
+        "in a switch",
+        "three times in a switch",
+        "while the agent starts",
+        "while a client streams",
+        "while a client waits",
+        "while the agent leaves",
+    ],
 )
 def test_an_interrupt_at_any_moment_leaves_nothing(
     demo: Demo, moment: str, signals: list[signal.Signals]
