@@ -70,6 +70,9 @@ class Steps:
         """
         if plan.changes_processes:
             await self.surroundings.hold(plan.ports)
+            if clients := self.surroundings.clients(plan.ports):
+                said = f"waiting for {clients} running client(s) of the gateway to finish"
+                self.emit(Event(EventKind.NOTE, detail=said))
             await self.surroundings.drain(plan.ports)
         before = self._available()
         await self.stop(plan.stop)

@@ -18,6 +18,10 @@ class Surroundings(Protocol):
         """New clients of `ports` wait from now on."""
         ...
 
+    def clients(self, ports: Collection[int]) -> int:
+        """How many clients are connected to `ports` through the gateways."""
+        ...
+
     async def drain(self, ports: Collection[int]) -> None:
         """Return when no connection to `ports` is left: some may finish, then all are reset."""
         ...
@@ -44,6 +48,9 @@ class Nothing:
 
     async def hold(self, ports: Collection[int]) -> None:
         pass
+
+    def clients(self, ports: Collection[int]) -> int:  # noqa: ARG002 - the same for any
+        return 0
 
     async def drain(self, ports: Collection[int]) -> None:
         pass

@@ -523,6 +523,9 @@ class SimSurroundings:
     async def hold(self, ports: Collection[int]) -> None:
         await self._pass("hold")
 
+    def clients(self, ports: Collection[int]) -> int:
+        return 0
+
     async def drain(self, ports: Collection[int]) -> None:
         await self._pass("drain")
 
