@@ -229,7 +229,8 @@ async def _activate(transaction: Transaction, order: Order) -> Outcome:
     transaction.announce(plan)
     previous = transaction.previous(now)
     if plan.settled:
-        await transaction.commit(plan, previous)
+        if (failure := await transaction.commit_settled(plan, previous)) is not None:
+            return replace(await transaction.stuck(failure), scene=scene)
     elif (failure := await transaction.attempt(plan, previous)) is not None:
         return replace(await transaction.roll_back(previous, failure), scene=scene)
     return transaction.done(plan, now.world)

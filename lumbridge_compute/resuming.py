@@ -70,8 +70,10 @@ async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> 
     state, scene = now.state, plan.scene
     previous = transaction.previous(now)
     if plan.settled:
-        if state.active_scene != scene or state.transition_scene is not None:
-            await transaction.commit(plan, previous)
+        if state.active_scene == scene and state.transition_scene is None:
+            return transaction.done(plan, now.world)
+        if (failure := await transaction.commit_settled(plan, previous)) is not None:
+            return replace(await transaction.stuck(failure), scene=scene)
         return transaction.done(plan, now.world)
     counted = scene == state.desired_scene and scene is not None
     failures = next_resume_failures(now, scene) if counted and scene is not None else None

@@ -16,7 +16,7 @@ from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted, Interruption
-from lumbridge_compute.journal import Journal, cause_of
+from lumbridge_compute.journal import Journal, NotWritten, cause_of
 from lumbridge_compute.observe import Site, observe
 from lumbridge_compute.steps import StepFailed, Steps, with_todays_definitions
 
@@ -109,7 +109,7 @@ class Transaction:
         return await self._forward(plan, begin, lambda: self.commit(plan, previous))
 
     async def commit(self, plan: Plan, previous: Previous) -> None:
-        """Record that the Scene of `plan` is exactly healthy.  Raises OSError."""
+        """Record that the Scene of `plan` is exactly healthy.  Raises NotWritten."""
         scene = plan.scene
         assert scene is not None  # noqa: S101 - as above
         worthless = set(plan.forget) - {model.name for model in plan.target}
@@ -126,6 +126,21 @@ class Transaction:
         if self.journal.state != before:
             self.changed = True
             self.emit(Event(EventKind.COMMITTED, detail=scene))
+
+    async def commit_settled(self, plan: Plan, previous: Previous) -> Failure | None:
+        """Commit where no step is needed; None when that is done.
+
+        Raises NotWritten where the file is as it was: nothing was changed.
+        """
+        before = self.journal.state
+        try:
+            await self.commit(plan, previous)
+        except NotWritten as error:
+            if self.journal.state == before:
+                raise
+            self.changed = True
+            return Failure(cause_of(error), uncommitted=True)
+        return None
 
     async def stop_all(self, plan: Plan) -> Failure | None:
         """Deactivate: nothing is wanted any more, and all that is ours stops."""

@@ -82,6 +82,11 @@ class World:
         self.version += 1
         heapq.heappush(self._events, (self.now_s + delay_s, self._count, what, body, detail))
 
+    def pending(self) -> tuple[tuple[str, int], ...]:
+        """What is about to happen by itself, and to which PID, in its order."""
+        due = sorted(self._events, key=lambda event: event[:2])
+        return tuple((what, body.pid) for _, _, what, body, _ in due if body.alive)
+
     # processes
 
     @property

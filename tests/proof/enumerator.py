@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from lumbridge_compute.core.state import NodeState
@@ -32,6 +33,8 @@ ORDERS: dict[str, Order] = {
 }
 RESUME = ORDERS["resume"]
 DEADLY = (Kind.KILL, Kind.POWER)
+LOOKS = 12
+_OTHER_RESUMES = ("resume-force", "resume-agent")
 _BOTH_SIDES = (*DEADLY, Kind.INTERRUPT, Kind.INTERRUPT_TWICE)
 LASTING = (*CHANGES, "rename", "create", "fsync", "fsync_folder", "remove", "append_history")
 """Effects after which the world is another: a death between two others is one death."""
@@ -149,20 +152,42 @@ def faults_at(call: Call, kinds: Iterable[Kind] = Kind) -> Iterator[Fault]:
                 if kind is Kind.EIO and call.name in ("rename", "fsync_folder", "create"):
                     yield Fault(kind, call.number, after=True)
             continue
+        if kind in DEADLY and call.name not in (*LASTING, "ask"):
+            continue  # what dies between two lasting effects dies before the next
         yield Fault(kind, call.number)
         if kind in _BOTH_SIDES and call.name in LASTING:
             yield Fault(kind, call.number, after=True)
 
 
 def stories(start: str, order: str, seed: int, kinds: Iterable[Kind] = Kind) -> Iterator[Story]:
-    """One for each effect of the undisturbed command and each fault there."""
+    """One for each effect of the undisturbed command and each fault there.
+
+    A loop that waits looks again and again: of so many looks in a row the first and the last ones
+    count.  A resume that goes as a plain one would is not struck a second time.
+    """
     kinds = tuple(kinds)
     plain = Story(start, order, seed=seed)
     yield plain
-    telling = Telling(plain)
-    for call in telling.run("command", ORDERS[order]).calls:
+    calls = Telling(plain).run("command", ORDERS[order]).calls
+    if order in _OTHER_RESUMES and _course(calls) == _course(
+        Telling(Story(start, "resume", seed=seed)).run("command", RESUME).calls
+    ):
+        return
+    for call in _worth_striking(calls):
         for fault in faults_at(call, kinds):
             yield replace(plain, faults=(fault,))
+
+
+def _course(calls: Iterable[Call]) -> list[tuple[str, str]]:
+    return [(call.name, call.detail) for call in calls if call.name != "try_lock"]
+
+
+def _worth_striking(calls: Sequence[Call]) -> Iterator[Call]:
+    for lasting, group in itertools.groupby(calls, lambda call: call.name in LASTING):
+        found = list(group)
+        if not lasting and len(found) > 2 * LOOKS:
+            found = found[:LOOKS] + found[-LOOKS:]
+        yield from found
 
 
 def named_stories(start: str, order: str, kinds: str) -> Iterator[Story]:
@@ -173,10 +198,16 @@ def named_stories(start: str, order: str, kinds: str) -> Iterator[Story]:
         yield from stories(start, order, 0, [Kind(kind) for kind in kinds.split(",")])
 
 
-def second_stories(story: Story, kinds: Iterable[Kind] = DEADLY) -> Iterator[Story]:
-    """The same story with a second fault at each effect of the resume that follows it."""
-    telling = Telling(story)
-    telling.run("command", ORDERS[story.order], story.faults)
+def second_stories(
+    story: Story, world: World | None = None, kinds: Iterable[Kind] = DEADLY
+) -> Iterator[Story]:
+    """The same story with a second fault at each effect of the resume that follows it.
+
+    `world` is what the first part has left, where that is known; it is used up.
+    """
+    telling = Telling(story, world)
+    if world is None:
+        telling.run("command", ORDERS[story.order], story.faults)
     calls = telling.run("resume", RESUME).calls
     for call in calls:
         if call.name in LASTING:
@@ -188,10 +219,10 @@ def second_stories(story: Story, kinds: Iterable[Kind] = DEADLY) -> Iterator[Sto
 def signature(world: World) -> object:
     """Equal for worlds that a resume can't tell apart, but for times."""
     bodies = sorted(
-        (b.pid, b.name, b.phase.name, b.group, tuple(b.listens), b.serves, b.token is None)
+        (b.pid, b.name, b.phase.name, b.group, tuple(b.listens), b.serves, b.ending, b.terms)
         for b in world.bodies.values()
     )
-    return world.disk.read(STATE_FILE), tuple(bodies)
+    return world.disk.read(STATE_FILE), tuple(bodies), world.pending(), world.boot
 
 
 def _settled(run: Run) -> bool:
@@ -239,31 +270,51 @@ def _may_refuse(world: World, state: NodeState, run: Run) -> bool:
     }
 
 
-def enumerate_all(
-    start: str,
-    order: str,
-    seed: int,
-    *,
-    kinds: Iterable[Kind] = Kind,
-    twice: bool = True,
-    share: float = 1.0,
-) -> Tally:
-    """Everything for one start and one command, or a `share` of it; the second fault once for
-    each world that a first one leaves."""
-    tally = Tally()
-    chance = random.Random(f"{start} {order} {seed}")
-    seen: set[object] = set()
-    for story in stories(start, order, seed, kinds):
-        if story.faults and chance.random() >= share:
-            continue
+@dataclass
+class Enumeration:
+    """Every story of one start, or a `share` of them.
+
+    A world that a resume can't tell from an earlier one is brought to peace once, and is where the
+    second faults begin once.
+    """
+
+    start: str
+    seed: int = 0
+    kinds: tuple[Kind, ...] = tuple(Kind)
+    twice: bool = True
+    share: float = 1.0
+    tally: Tally = field(default_factory=Tally)
+    _seen: set[object] = field(default_factory=set)
+
+    def run(self, orders: Iterable[str] = ORDERS) -> Tally:
+        self._chance = random.Random(f"{self.start} {self.seed}")
+        for order in orders:
+            for story in stories(self.start, order, self.seed, self.kinds):
+                if not story.faults or self._chance.random() < self.share:
+                    self._tell(story)
+        return self.tally
+
+    def _tell(self, story: Story) -> None:
         telling = Telling(story)
-        telling.run("command", ORDERS[order], story.faults)
+        telling.run("command", ORDERS[story.order], story.faults)
+        left = telling.world.copy()
+        fresh = self._bring_to_peace(telling)
+        self.tally.add(telling.told())
+        if fresh and self.twice and story.faults:
+            for second in second_stories(story, left.copy()):
+                if self._chance.random() < self.share:
+                    self._tell_second(second, left.copy())
+
+    def _tell_second(self, story: Story, world: World) -> None:
+        telling = Telling(story, world)
+        telling.run("disturbed resume", RESUME, story.later)
+        self._bring_to_peace(telling)
+        self.tally.add(tell(story) if telling.violations else telling.told())
+
+    def _bring_to_peace(self, telling: Telling) -> bool:
         mark = signature(telling.world)
+        if mark in self._seen:
+            return False
+        self._seen.add(mark)
         telling.converge()
-        tally.add(telling.told())
-        if twice and story.faults and mark not in seen:
-            seen.add(mark)
-            for second in second_stories(story):
-                if chance.random() < share:
-                    tally.add(tell(second))
-    return tally
+        return True
