@@ -16,7 +16,7 @@ FINAL = frozenset({HealthName.DEAD, HealthName.FOREIGN_LISTENER})
 FIRST_PAUSE_S = 0.003
 YOUNG_PAUSE_S = 0.25
 OLD_PAUSE_S = 1.0
-GROWTH = 1.2
+GROWTH = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Patience:
     def pause_s(self, now_s: float) -> float:
         """Seconds until the next look.
 
-        Each pause is about a fifth of the age of the wait, so that a start is noticed at most so
+        Each pause is about a tenth of the age of the wait, so that a start is noticed at most so
         much late.  Up to 250 ms for a minute, 1 s from the fourth on.
         Never past the moment at which the wait ends by itself.
         """

@@ -12,7 +12,7 @@ SETTLED_CHANGE_BYTES = 32 * MIB
 SMALL_BYTES = 256 * MIB
 """Nobody waits for less than this to come back."""
 
-PAUSE_S = 0.005
+PAUSE_S = 0.003
 SLOW_PAUSE_S = 0.1
 LIMIT_S = 10.0
 REST_MARGIN_BYTES = GIB // 2

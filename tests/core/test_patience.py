@@ -78,7 +78,7 @@ def test_looking_starts_at_a_few_milliseconds_and_backs_off() -> None:
     ages = looks(heard, 1.0)
     pauses = [later - sooner for sooner, later in pairwise(ages)]
     young = [later / sooner for sooner, later in pairwise(pauses)][:8]
-    assert young == pytest.approx([1.2] * 8)
+    assert young == pytest.approx([1.1] * 8)
     assert heard.pause_s(1030.0) == pytest.approx(0.25)
     assert heard.pause_s(1120.0) == pytest.approx(0.5)
     assert heard.pause_s(1600.0) == pytest.approx(1.0)
