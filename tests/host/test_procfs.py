@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
+import socket
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +31,7 @@ from lumbridge_compute.host.procfs import (
     read_uptime_s,
     ticks_to_seconds,
 )
+from lumbridge_compute.host.sockets import read_listeners
 from tests.host.zoo import Zoo, until
 
 STAT = "{pid} ({name}) {state} 1 2 3 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 {threads} 0 {ticks} 99 1"
@@ -173,6 +177,7 @@ def test_a_proc_that_is_not_there_is_empty_not_an_error(tmp_path: Path) -> None:
 
 CHAIN = """
 import os
+import resource
 for _ in range(20000):
     if os.fork():
         os._exit(0)
@@ -208,3 +213,22 @@ def test_a_process_without_an_environment_is_not_waited_for(zoo: Zoo) -> None:
     until(lambda: read_name(child.pid) == "sleep", "the exec")
     looks = [read_environment(child.pid) for _ in range(100)]
     assert set(looks) == {b""}
+
+
+def test_without_a_descriptor_left_nothing_counts_as_gone() -> None:
+    pid = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                read_process(pid)
+            with pytest.raises(OSError, match="Too many open files"):
+                read_carriers(["token"])
+            with pytest.raises(OSError, match="Too many open files"):
+                read_listeners([port])
+            assert read_memory() is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert read_process(pid) is not None
