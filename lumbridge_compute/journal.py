@@ -16,10 +16,14 @@ _TEMPORARY = ".tmp"
 
 
 class NotWritten(OSError):
-    """The state could not be written; `strerror` says why."""
+    """The state could not be written; `strerror` says why.
 
-    def __init__(self, cause: str) -> None:
+    `kept` is True where the file was read again and is as it was before.
+    """
+
+    def __init__(self, cause: str, *, kept: bool) -> None:
         super().__init__(None, cause)
+        self.kept = kept
 
 
 def cause_of(error: OSError) -> str:
@@ -65,18 +69,22 @@ class Journal:
             except (OSError, OperatorError) as error:
                 # A folder or a text that can't be used is one more way in which a write fails: to
                 # a transaction under way it must look like all others, or nobody puts things back.
-                await self._reread()
                 cause = error.strerror if isinstance(error, OSError) else error.message
-                raise NotWritten(cause or str(error)) from error
+                raise NotWritten(cause or str(error), kept=await self._reread()) from error
             self.state, self._in_doubt = state, False
 
-    async def _reread(self) -> None:
+    async def _reread(self) -> bool:
+        """True when the file holds what `state` was; else `state` is what it holds, where it can
+        be read."""
         # A disk that can't be read either, or a file that somebody took away, leaves what was last
         # proved: nothing on disk never means no processes.  The write's error tells.
         with contextlib.suppress(OSError, BadInput):
             data = await self._effects.read(STATE_FILE)
-            if data is not None:
-                self.state = parse_state(data)
+            if data is None:
+                return self.state == NodeState()
+            before, self.state = self.state, parse_state(data)
+            return self.state == before
+        return False
 
     async def prove_writable(self) -> None:
         """Write, sync and remove a file of the state's size before anything depends on it, and

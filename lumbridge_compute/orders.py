@@ -23,7 +23,7 @@ from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, NodeLock
 from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refused
 from lumbridge_compute.interruption import Interrupted, Interruption
-from lumbridge_compute.journal import Journal, cause_of
+from lumbridge_compute.journal import Journal, NotWritten, cause_of
 from lumbridge_compute.observe import Site
 from lumbridge_compute.resuming import plan_as_resumed, planned, resume, stop_everything
 from lumbridge_compute.steps import Steps
@@ -201,7 +201,7 @@ async def _carried_out(transaction: Transaction, order: Order) -> Outcome:
             return _outcome_of(error, order)
         cause = cause_of(error) if isinstance(error, OSError) else str(error) or "interrupted"
         if order.command in (Command.ADOPT, Command.FORGET):
-            said = f"{cause}; it is done, but a loss of power may undo it"
+            said = f"{cause}; it may be done all the same"
             return Outcome(Exit.DEGRADED, order.name, error=said, hint="mend the disk, then repeat")
         return await transaction.stuck(Failure(cause))
 
@@ -287,12 +287,14 @@ async def _forget(transaction: Transaction, order: Order) -> Outcome:
 
 async def _write(transaction: Transaction, change: Callable[[NodeState], NodeState]) -> None:
     """The one change of an order that touches no process.  Raises NotWritten, with `changed` set
-    where the file holds it all the same."""
+    where the file may hold it all the same."""
     before = transaction.journal.state
     try:
         await transaction.journal.update(change)
-    finally:
-        transaction.changed = transaction.journal.state != before
+    except NotWritten as error:
+        transaction.changed = not error.kept
+        raise
+    transaction.changed = transaction.journal.state != before
 
 
 def _known_scene(registry: Registry, order: Order) -> str:

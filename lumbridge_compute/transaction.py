@@ -132,11 +132,10 @@ class Transaction:
 
         Raises NotWritten where the file is as it was: nothing was changed.
         """
-        before = self.journal.state
         try:
             await self.commit(plan, previous)
         except NotWritten as error:
-            if self.journal.state == before:
+            if error.kept:
                 raise
             self.changed = True
             return Failure(cause_of(error), uncommitted=True)

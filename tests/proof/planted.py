@@ -122,8 +122,9 @@ BUGS = (
 -            self._in_doubt = True
 +            self._in_doubt, self.state = True, state
 @@
--            if data is not None:
-+            if False:
+-            before, self.state = self.state, parse_state(data)
+-            return self.state == before
++            return False
 """,
         "memory-follows-disk",
         (("day", "activate-night", "eio"),),

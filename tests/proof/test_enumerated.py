@@ -90,6 +90,20 @@ def test_forget_says_so_where_its_write_is_not_sure_to_last() -> None:
             assert outcome.exit == 4
 
 
+def test_a_commit_that_may_or_may_not_be_written_is_no_refusal() -> None:
+    """Nothing had to be started, the folder could not be synced, and not be read again."""
+    orders = (("crashed_way_back", "activate-night"), ("crashed_stopping", "resume"))
+    for start, order in orders:
+        for call in Telling(Story(start, order)).run("command", ORDERS[order]).calls:
+            if call.name == "fsync_folder":
+                for kind in (Kind.EIO, Kind.EIO_EVER, Kind.EMFILE_EVER):
+                    told = tell(Story(start, order, (Fault(kind, call.number),)))
+                    assert not told.violations, render_told(told)
+                    outcome = told.runs[0][1].outcome
+                    assert outcome is not None
+                    assert outcome.exit == 4
+
+
 def test_adopt_judges_by_the_definition_that_it_records() -> None:
     telling = Telling(Story("changed_definition", "adopt-day"))
     run = telling.run("command", Order(Command.ADOPT, "day"))
