@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lumbridge_compute.host.procfs import read_memory
 from tests.system.agent import start_agent
-from tests.system.node import SystemNode, alive
+from tests.system.node import SystemNode, alive, until
 
 GIB = 1024**3
 HOG_MIB = 2048
@@ -27,6 +29,11 @@ def hungry(pair: SystemNode) -> SystemNode:
     return pair
 
 
+def floor_lines(node: SystemNode) -> list[dict[str, Any]]:
+    entries = node.ok("history", "--json").json["entries"]
+    return [entry for entry in entries if entry["command"] == "floor"]
+
+
 def test_the_newest_model_of_a_switch_is_stopped_and_the_old_scene_comes_back(
     hungry: SystemNode,
 ) -> None:
@@ -40,12 +47,10 @@ def test_the_newest_model_of_a_switch_is_stopped_and_the_old_scene_comes_back(
     assert hungry.pids()["voice"] == voice
     assert set(hungry.pids()) == {"small", "voice"}
     assert hungry.status()["verdict"] == "exact"
+    # It is written a second after the model has ended: what came back is measured first.
+    until(lambda: bool(floor_lines(hungry)), "the floor's line in the history")
+    (line,) = floor_lines(hungry)
     agent.leave()
-    (line,) = [
-        entry
-        for entry in hungry.ok("history", "--json").json["entries"]
-        if entry["command"] == "floor"
-    ]
     assert line["figures"]["victim"] == "hog"
     assert line["figures"]["back_bytes"] > GIB // 8  # it was stopped while it grew
 
