@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lumbridge_compute.host.urgent import end_with_parent
 from tests.fakes.faults import Fault, Kind
 from tests.proof.enumerator import ORDERS, Enumeration, Story, Tally, tell
 from tests.proof.report import render_told
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     began_s = time.monotonic()
     results = []
     first = options.part
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+    spawning = multiprocessing.get_context("spawn")
+    with spawning.Pool(options.jobs, end_with_parent, (os.getpid(),)) as pool:
         for number, result in enumerate(pool.imap(_prove, parts), first):
             results.append(result)
             _tell_progress(result, number, first + len(parts) - 1, time.monotonic() - began_s)
