@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("busy"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "busy")
+
+
+@pytest.fixture(scope="session")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(autouse=True)
+def _room(request: pytest.FixtureRequest, locks: Path) -> Iterator[None]:
+    """Keep the others out while a test marked `alone` runs.
+
+    Everybody comes in by way of the door, and one who wants the room for itself waits in the door:
+    it is not overtaken for ever.
+    """
+    alone = request.node.get_closest_marker("alone") is not None
+    with (locks / "room.lock").open("w") as room:
+        with (locks / "door.lock").open("w") as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield

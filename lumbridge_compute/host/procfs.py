@@ -22,7 +22,7 @@ PROC = "/proc"
 _CHUNK_BYTES = 65536
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _BLIND = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_EXEC_S = 0.05
+_EXEC_S = 0.25  # of waiting for one that a busy machine leaves in the middle of it
 _SWEEPS = 50  # ended by a machine that forks without pause; else by nothing new
 
 

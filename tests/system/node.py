@@ -24,11 +24,15 @@ BOUND_S = 60
 _MARK = "LUMBRIDGE_TEST_NODE"
 
 
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = range(10_000 + 2_000 * (_WORKER % 11), 12_000 + 2_000 * (_WORKER % 11))
+
+
 def free_port() -> int:
-    """A port below the range that the kernel hands out by itself, so that no connection takes it
-    between now and its use."""
+    """A port below the range that the kernel hands out by itself and in this worker's own part, so
+    that neither a connection nor another test takes it between now and its use."""
     while True:
-        port = random.randrange(10_000, 32_000)
+        port = random.choice(_PORTS)
         with socket.socket() as probe, socket.socket(socket.AF_INET6) as probe6:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -73,8 +73,9 @@ def test_an_absurd_pid_is_bad_usage(pair: SystemNode, pid: str) -> None:
     assert not (pair.root / ".kuda" / "state.yaml").exists()
 
 
-@pytest.mark.parametrize("pid", [1, os.getppid(), os.getpid()])
-def test_init_a_parent_and_whatever_does_not_serve_are_refused(pair: SystemNode, pid: int) -> None:
+@pytest.mark.parametrize("who", ["init", "grandparent", "parent"])
+def test_init_a_parent_and_whatever_does_not_serve_are_refused(pair: SystemNode, who: str) -> None:
+    pid = {"init": 1, "grandparent": os.getppid(), "parent": os.getpid()}[who]
     ran = pair.run("scene", "adopt", "day", "--pid", f"small={pid}", "--pid", f"voice={pid}")
     assert ran.exit == 3, ran
 

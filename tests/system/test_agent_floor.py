@@ -10,6 +10,7 @@ from lumbridge_compute.host.procfs import read_memory
 from tests.system.agent import start_agent
 from tests.system.node import SystemNode, alive, until
 
+pytestmark = pytest.mark.alone  # the others take memory too
 GIB = 1024**3
 HOG_MIB = 2048
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 from subprocess import PIPE
 
 import trio
@@ -42,8 +43,14 @@ async def test_a_model_that_the_kernel_ends_is_recorded_and_the_agent_serves_on(
     assert are_same({"voice": pids["voice"]})
 
 
+def choose_for_the_kernel(pid: int) -> None:
+    """Let the kernel take `pid`, and not the hog, when memory runs out."""
+    Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+
+
 async def fill_memory_until_it_dies(pid: int) -> None:
     """Take memory until the kernel ends `pid` to find some."""
+    choose_for_the_kernel(pid)
     start = partial(
         trio.run_process, [sys.executable, "-c", _HOG], stdin=PIPE, stdout=PIPE, check=False
     )
