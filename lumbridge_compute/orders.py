@@ -36,6 +36,7 @@ from lumbridge_compute.store.history import (
 )
 from lumbridge_compute.surroundings import Nothing, Surroundings
 from lumbridge_compute.transaction import Failure, Transaction
+from lumbridge_compute.way_back import end_degraded, roll_back
 
 _LOCK_POLL_S = 0.1
 _WORTH_A_LINE = frozenset({Exit.FAILED_SAFELY, Exit.DEGRADED, Exit.INTERRUPTED})
@@ -203,7 +204,7 @@ async def _carried_out(transaction: Transaction, order: Order) -> Outcome:
         if order.command in (Command.ADOPT, Command.FORGET):
             said = f"{cause}; it may be done all the same"
             return Outcome(Exit.DEGRADED, order.name, error=said, hint="mend the disk, then repeat")
-        return await transaction.stuck(Failure(cause))
+        return await end_degraded(transaction, Failure(cause))
 
 
 async def _dispatch(transaction: Transaction, order: Order) -> Outcome:
@@ -230,9 +231,9 @@ async def _activate(transaction: Transaction, order: Order) -> Outcome:
     previous = transaction.previous(now)
     if plan.settled:
         if (failure := await transaction.commit_settled(plan, previous)) is not None:
-            return replace(await transaction.stuck(failure), scene=scene)
+            return replace(await end_degraded(transaction, failure), scene=scene)
     elif (failure := await transaction.attempt(plan, previous)) is not None:
-        return replace(await transaction.roll_back(previous, failure), scene=scene)
+        return replace(await roll_back(transaction, previous, failure), scene=scene)
     return transaction.done(plan, now.world)
 
 

@@ -16,6 +16,7 @@ from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted
 from lumbridge_compute.journal import cause_of
 from lumbridge_compute.transaction import Failure, Previous, Transaction, render_reasons
+from lumbridge_compute.way_back import begin_fallback, end_degraded, give_up, roll_back
 
 _BLOCKS_EVERY_SCENE = frozenset(
     {
@@ -62,8 +63,8 @@ async def stop_everything(transaction: Transaction, plan: Plan, now: Snapshot) -
     if failure is None:
         return transaction.done(plan, now.world)
     if failure.interrupted:
-        return await transaction.roll_back(transaction.previous(now), failure)
-    return await transaction.stuck(failure)
+        return await roll_back(transaction, transaction.previous(now), failure)
+    return await end_degraded(transaction, failure)
 
 
 async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> Outcome:
@@ -73,7 +74,7 @@ async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> 
         if state.active_scene == scene and state.transition_scene is None:
             return transaction.done(plan, now.world)
         if (failure := await transaction.commit_settled(plan, previous)) is not None:
-            return replace(await transaction.stuck(failure), scene=scene)
+            return replace(await end_degraded(transaction, failure), scene=scene)
         return transaction.done(plan, now.world)
     counted = scene == state.desired_scene and scene is not None
     failures = next_resume_failures(now, scene) if counted and scene is not None else None
@@ -81,7 +82,7 @@ async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> 
     if failure is None:
         return transaction.done(plan, now.world)
     if failure.interrupted or failure.degraded or failure.uncommitted:
-        return replace(await transaction.roll_back(previous, failure), scene=scene)
+        return replace(await roll_back(transaction, previous, failure), scene=scene)
     return replace(await _after_failure(transaction, scene, failure), scene=scene)
 
 
@@ -96,22 +97,22 @@ async def _resume_refused(transaction: Transaction, refusals: Refusals, now: Sna
 
 
 async def _after_failure(transaction: Transaction, failed: str | None, failure: Failure) -> Outcome:
-    broken = await transaction.begin_fallback(failure.cause)
+    broken = await begin_fallback(transaction, failure.cause)
     if broken is not None:
-        return await transaction.stuck(broken)
+        return await end_degraded(transaction, broken)
     try:
         now = await transaction.snapshot()
     except Interrupted:
         return await _interrupted(transaction, failure.cause)
     except OSError as error:
-        return await transaction.stuck(Failure(f"{failure.cause}; {cause_of(error)}"))
+        return await end_degraded(transaction, Failure(f"{failure.cause}; {cause_of(error)}"))
     if failed != now.state.desired_scene:
         # An interrupted transition fell apart during its last check: what is desired comes next,
         # nothing at all included.
         return await resume(transaction, ResumeMode.FORCED)
     plan = plan_fallback(now, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
-        return await transaction.give_up(failure.cause)
+        return await give_up(transaction, failure.cause)
     return await _carry_out_fallback(transaction, plan, failure.cause)
 
 
@@ -129,13 +130,13 @@ async def _carry_out_fallback(transaction: Transaction, plan: Plan, cause: str) 
     if failure.interrupted:
         return await _interrupted(transaction, cause)
     if failure.degraded or failure.uncommitted:
-        return await transaction.stuck(failure)
-    return await transaction.give_up(f"{cause}; then {failure.cause}")
+        return await end_degraded(transaction, failure)
+    return await give_up(transaction, f"{cause}; then {failure.cause}")
 
 
 async def _interrupted(transaction: Transaction, cause: str) -> Outcome:
     nothing = Previous(None, (), None, transaction.journal.state.resume_failures)
-    return await transaction.roll_back(nothing, Failure(cause, interrupted=True))
+    return await roll_back(transaction, nothing, Failure(cause, interrupted=True))
 
 
 def _blocks(refusals: Refusals) -> bool:

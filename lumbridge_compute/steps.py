@@ -141,6 +141,13 @@ class Steps:
                 return
             await self.effects.sleep(0.1)
 
+    def refuse_what_the_floor_stopped(self, plan: Plan) -> None:
+        """What the floor stopped in this transaction is not started by it.  Raises StepFailed."""
+        stopped = self.surroundings.stopped_by_floor()
+        for step in plan.start:
+            if step.model in stopped:
+                raise StepFailed(f"it would start {step.model!r} again, and {stopped[step.model]}")
+
     def close(self) -> None:
         for handle in self._handles.values():
             handle.close()

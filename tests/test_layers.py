@@ -37,6 +37,7 @@ LAYERS = {
     "surroundings": 4,
     "transaction": 4,
     "watchdog": 4,
+    "way_back": 4,
     "agent": 5,
     "demo": 5,
     "cli": 6,

@@ -157,7 +157,7 @@ BUGS = (
         "orders",
         """
      elif (failure := await transaction.attempt(plan, previous)) is not None:
-+        await transaction.roll_back(previous, failure)
++        await roll_back(transaction, previous, failure)
 """,
         "undo-once",
         (("target_lies", "activate-night", "none"),),
@@ -249,7 +249,7 @@ BUGS = (
     ),
     Planted(
         "restored records dropped by name",
-        "transaction",
+        "way_back",
         """
 -    worthless = set(plan.forget) - {model.name for model in plan.target}
 +    worthless = set(plan.forget)
@@ -270,9 +270,9 @@ BUGS = (
     ),
     Planted(
         "what the floor stopped is started again",
-        "transaction",
+        "steps",
         """
--        stopped = self.steps.surroundings.stopped_by_floor()
+-        stopped = self.surroundings.stopped_by_floor()
 +        stopped: dict[str, str] = {}
 """,
         "floor",
@@ -280,24 +280,24 @@ BUGS = (
     ),
     Planted(
         "failed write on the way back believed",
-        "transaction",
+        "way_back",
         """
-             except OSError:
-                 continue
-             return True
--        return False
-+        return True
+         except OSError:
+             continue
+         return True
+-    return False
++    return True
 """,
         "exit-1",
         (("fresh_target_lies", "activate-night", "enospc-ever"),),
     ),
     Planted(
         "restored without a check",
-        "transaction",
+        "way_back",
         """
--            await self.steps.carry_out(plan)
-+            await self.steps.stop(plan.stop)
-             await self.journal.update(lambda state: _put_back(state, previous, plan, cause))
+-        await transaction.steps.carry_out(plan)
++        await transaction.steps.stop(plan.stop)
+         await transaction.journal.update(lambda state: _put_back(state, previous, plan, cause))
 """,
         "verified",
         (("target_lies", "activate-night", "none"),),

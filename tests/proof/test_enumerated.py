@@ -104,6 +104,20 @@ def test_a_commit_that_may_or_may_not_be_written_is_no_refusal() -> None:
                     assert outcome.exit == 4
 
 
+@pytest.mark.parametrize("kind", [Kind.ENOSPC, Kind.ENOSPC_EVER], ids=str)
+def test_a_begin_that_can_not_be_written_is_a_refusal(kind: Kind) -> None:
+    """The disk took the probe write and not the begin: it was exit 4 with nothing changed."""
+    for order in ("activate-night", "deactivate"):
+        calls = Telling(Story("day", order)).run("command", ORDERS[order]).calls
+        _probe, begin, *_ = (call for call in calls if call.name == "create")
+        told = tell(Story("day", order, (Fault(kind, begin.number),)))
+        assert not told.violations, render_told(told)
+        outcome = told.runs[0][1].outcome
+        assert outcome is not None
+        assert outcome.exit == 3
+        assert "cannot write the state" in (outcome.error or "")
+
+
 def test_adopt_judges_by_the_definition_that_it_records() -> None:
     telling = Telling(Story("changed_definition", "adopt-day"))
     run = telling.run("command", Order(Command.ADOPT, "day"))
