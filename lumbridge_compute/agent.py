@@ -26,11 +26,11 @@ import trio
 
 from lumbridge_compute.control.server import serve_control
 from lumbridge_compute.core.registry import Registry
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.errors import Refused
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.gateway.listeners import open_listeners
 from lumbridge_compute.host_effects import HostEffects
-from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Node
 from lumbridge_compute.resident.around import Around
 from lumbridge_compute.resident.declared import Declared, Doors, Overrides

@@ -18,13 +18,13 @@ from lumbridge_compute.core.plan_adopt import plan_adopt
 from lumbridge_compute.core.plan_resume import ResumeMode
 from lumbridge_compute.core.plan_scene import plan_activate, plan_stop_all
 from lumbridge_compute.core.registry import Model, Registry
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import Bound, NodeState, adopt, without_records
 from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, NodeLock
 from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refused
 from lumbridge_compute.interruption import Interrupted, Interruption
 from lumbridge_compute.journal import Journal, NotWritten, cause_of
-from lumbridge_compute.observe import Site
 from lumbridge_compute.resuming import plan_as_resumed, planned, resume, stop_everything
 from lumbridge_compute.steps import Steps
 from lumbridge_compute.store.history import (

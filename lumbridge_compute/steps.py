@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
+from lumbridge_compute.checking import check
 from lumbridge_compute.core.events import Event, EventKind
 from lumbridge_compute.core.health import Health, HealthName
 from lumbridge_compute.core.launch import UnsetVariable, launch_of
@@ -15,12 +16,13 @@ from lumbridge_compute.core.patience import Patience
 from lumbridge_compute.core.plan import Keep, Plan, Start, Stop
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.settle import PAUSE_S, REST_S, Settling, rests_above
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import Bound, with_record, without_processes
 from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects, ProcessHandle
 from lumbridge_compute.journal import Journal, NotWritten
-from lumbridge_compute.observe import Site, check, observe
+from lumbridge_compute.observe import observe
 from lumbridge_compute.stopping import StopFailed, Stopper
 from lumbridge_compute.surroundings import Nothing, Surroundings
 

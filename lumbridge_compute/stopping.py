@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import trio
 
+from lumbridge_compute.claims import claim_of
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process
 from lumbridge_compute.core.launch import UnsetVariable, expanded_stop_command, launch_of
 from lumbridge_compute.core.plan import Stop
 from lumbridge_compute.core.registry import PortOwner
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.effects import Effects, ProcessHandle
-from lumbridge_compute.observe import Site, claim_of
 
 _FIRST_POLL_S = 0.002
 _SLOWEST_POLL_S = 0.1

@@ -10,13 +10,14 @@ from lumbridge_compute.core import state as writes
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
 from lumbridge_compute.core.registry import Model, Registry
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import Bound, NodeState, ResumeFailures
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted, Interruption
 from lumbridge_compute.journal import Journal, NotWritten, cause_of
-from lumbridge_compute.observe import Site, observe
+from lumbridge_compute.observe import observe
 from lumbridge_compute.steps import StepFailed, Steps, with_todays_definitions
 
 

@@ -21,6 +21,8 @@ LAYERS = {
     "host": 2,
     "store": 2,
     "effects": 2,  # the seam alone: it speaks of core values only
+    "checking": 3,
+    "claims": 3,
     "observe": 3,
     "probe": 3,
     "client": 4,

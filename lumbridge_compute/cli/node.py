@@ -9,6 +9,7 @@ from lumbridge_compute import __version__
 from lumbridge_compute.cli.call import REGISTRY_FILE
 from lumbridge_compute.core.registry import GatewaySpec, Registry
 from lumbridge_compute.core.report import AgentView, GatewayView, Holder, NodeStatus, Problem
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.core.world import World
@@ -17,7 +18,7 @@ from lumbridge_compute.errors import OperatorError
 from lumbridge_compute.host.files import PRIVATE_FOLDER, open_private_folder
 from lumbridge_compute.host.lock import AGENT_LOCK_NAME, LOCK_NAME, read_lock_holder
 from lumbridge_compute.host_effects import HostEffects
-from lumbridge_compute.observe import Site, look, observe
+from lumbridge_compute.observe import look, observe
 from lumbridge_compute.store.registry_file import read_registry
 from lumbridge_compute.store.state_file import parse_state
 

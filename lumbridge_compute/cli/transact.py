@@ -30,11 +30,11 @@ from lumbridge_compute.core.report_outcome import (
     render_warnings,
 )
 from lumbridge_compute.core.report_plan import render_plan
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.errors import BadInput, Exit, OperatorError
 from lumbridge_compute.host.spawn import normalise_signals
 from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
-from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Command, Node, Order, run_order
 
 _INTERRUPTING = frozenset({signal.SIGINT, signal.SIGTERM})

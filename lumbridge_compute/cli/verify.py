@@ -16,11 +16,12 @@ from lumbridge_compute.core.launch import UnsetVariable, expanded_headers
 from lumbridge_compute.core.markers import BodyError, parse_markers, render_markers
 from lumbridge_compute.core.registry import Address, Model, Registry
 from lumbridge_compute.core.report import ModelRow, model_rows
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.world import World
 from lumbridge_compute.errors import BadInput, Exit
 from lumbridge_compute.host_effects import HostEffects
-from lumbridge_compute.observe import Site, observe
+from lumbridge_compute.observe import observe
 
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to ask, not to listen
 

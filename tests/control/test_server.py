@@ -21,11 +21,11 @@ from lumbridge_compute.control.protocol import MAX_BODY_BYTES, PROTOCOL_HEADER, 
 from lumbridge_compute.control.server import MAX_CONNECTIONS, SEND_S, serve_control
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.registry import Registry
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.errors import Exit, Refused
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.host.lock import AGENT_LOCK_NAME, NodeLock, try_lock
 from lumbridge_compute.host_effects import HostEffects
-from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Command, Order
 from lumbridge_compute.orders import Node as OrderNode
 from lumbridge_compute.resident.declared import Declared, Overrides

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from lumbridge_compute.core.events import Event, Outcome
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.interruption import Interruption
-from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Node, Order, run_order
 from tests.fakes.faults import Fault
 from tests.fakes.sim_effects import Call, Killed, SimEffects, SimSurroundings, Witness

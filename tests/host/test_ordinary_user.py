@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lumbridge_compute.host.pidfd import identify
-from tests.host.zoo import Zoo
+from lumbridge_compute.host.procfs import read_process, read_processes
+from tests.host.zoo import Zoo, until
 
 NOBODY = 65534
 
@@ -64,6 +65,33 @@ def test_what_is_another_users_may_not_be_signalled(zoo: Zoo, root: str) -> None
     assert zoo.output(child).split() == ["False", "refused", "refused"]
     assert victim.poll() is None
     assert identify(victim.pid) is not None
+
+
+# Leads a group as nobody, with a member that stayed root's.
+MIXED_GROUP = """
+import os
+if os.fork() == 0:
+    os.execv("/bin/sleep", ["sleep", "1000"])
+os.setgid(65534)
+os.setuid(65534)
+os.execv("/bin/sleep", ["sleep", "1000"])
+"""
+
+
+def test_a_member_of_another_user_is_found_before_anything_is_changed(zoo: Zoo, root: str) -> None:
+    leader = zoo.python(MIXED_GROUP)
+    until(lambda: (row := read_process(leader.pid)) is not None and row.group == leader.pid, "it")
+    until(lambda: sum(p.group == leader.pid for p in read_processes().values()) == 2, "its member")
+    until(lambda: os.stat(f"/proc/{leader.pid}").st_uid == NOBODY, "its user")
+    script = AS_NOBODY + (
+        "from lumbridge_compute.claims import judge_record, may_signal, read_scan\n"
+        "from lumbridge_compute.core.state import Legacy\n"
+        "record = Legacy(int(sys.argv[2]))\n"
+        "scan = read_scan(effects, {'': record})\n"
+        "claim, now = judge_record(effects, scan, record)\n"
+        "print(effects.permitted(now), len(claim.members), may_signal(effects, scan, claim))\n"
+    )
+    assert zoo.output(zoo.python(script, root, str(leader.pid))) == "True 2 False"
 
 
 def test_the_holder_of_another_users_port_is_named_by_its_user(zoo: Zoo, root: str) -> None:

@@ -95,7 +95,7 @@ BUGS = (
     ),
     Planted(
         "listener not checked",
-        "observe",
+        "checking",
         """
 -    if (health := own(effects, model, record, identity)) is not None:
 -        return health
