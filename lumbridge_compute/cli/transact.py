@@ -32,7 +32,6 @@ from lumbridge_compute.core.report_outcome import (
 from lumbridge_compute.core.report_plan import render_plan
 from lumbridge_compute.errors import BadInput, Exit, OperatorError
 from lumbridge_compute.host.spawn import normalise_signals
-from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
 from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Command, Node, Order, run_order
@@ -88,7 +87,8 @@ def _carry_out(
     try:
         if (outcome := _by_agent(call, errand)) is not None:
             return outcome
-        node = Node(HostEffects(root), Site(root, call.environ), lambda: registry_of(root), tell)
+        effects, site = call.open_effects(root), Site(root, call.environ)
+        node = Node(effects, site, lambda: registry_of(root), tell)
         return trio.run(_run, node, order, interruption, caught)
     except OperatorError:
         raise
