@@ -15,7 +15,7 @@ import trio
 from lumbridge_compute.cli.call import Call
 from lumbridge_compute.cli.errand import Errand
 from lumbridge_compute.cli.failure import own_fault
-from lumbridge_compute.cli.guard import check_owner
+from lumbridge_compute.cli.guard import check_descriptors, check_owner
 from lumbridge_compute.cli.node import has_agent, registry_of, state_of
 from lumbridge_compute.cli.progress import Progress
 from lumbridge_compute.core.events import Event, EventKind, Outcome
@@ -79,6 +79,7 @@ def _carry_out(
     call: Call, order: Order, interruption: Interruption, caught: list[signal.Signals]
 ) -> Outcome:
     root = call.root()
+    check_descriptors()
     if not order.dry_run:
         check_owner(root, f"{call.command} {order.name or ''}".strip())
     progress = _open_progress(call) if not order.dry_run else None
