@@ -3,7 +3,7 @@
 `python tests/proof/crashing.py ARGUMENT...` is `lumbridge-compute ARGUMENT...`, with each of its
 effects going through a watch.  LUMBRIDGE_COMPUTE_CRASH_AT=EFFECT:N:SIDE ends it by SIGKILL at the
 Nth call of EFFECT (from 1), SIDE being `before` or `after` it is done; EFFECT `any` counts all.
-LUMBRIDGE_COMPUTE_CRASH_TRACE names a file that gets the name of each effect before it is done.
+LUMBRIDGE_COMPUTE_CRASH_TRACE names a file that gets a line `PID EFFECT` before each is done.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Watch:
         self._calls[ANY] += 1
         numbers = self._calls[effect], self._calls[ANY]
         if self._trace is not None:
-            os.write(self._trace, f"{effect}\n".encode())
+            os.write(self._trace, f"{os.getpid()} {effect}\n".encode())
         self._die_at(effect, numbers, after=False)
         return numbers
 

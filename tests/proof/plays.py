@@ -21,13 +21,11 @@ SHOWN = 30
 
 
 class Blow(Protocol):
-    """What strikes the command.  `str` is one word of the command that replays it."""
+    """What strikes a command.  `str` is one word of the command that replays it."""
 
-    def command(self, node: SystemNode) -> list[str]:
-        """The program that is the real command with the blow in it."""
+    def run(self, node: SystemNode, *args: str) -> Ran:
+        """The real command with the blow in it, ended."""
         ...
-
-    def environment(self, node: SystemNode) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,9 @@ class Death:
     def __str__(self) -> str:
         return str(self.point)
 
-    def command(self, node: SystemNode) -> list[str]:
-        return CRASHING
-
-    def environment(self, node: SystemNode) -> Mapping[str, str]:
+    def run(self, node: SystemNode, *args: str) -> Ran:
         at = {AT: str(self.point)} if self.point is not None else {}
-        return {TRACE: str(trace_of(node)), **at}
+        return node.run(*args, command=CRASHING, env={TRACE: str(trace_of(node)), **at})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ def strike(node: SystemNode, play: Play, blow: Blow) -> tuple[Ran, list[str]]:
     play.prepare(node)
     trace_of(node).unlink(missing_ok=True)
     before = Seen.of(node)
-    ran = node.run(*play.command, command=blow.command(node), env=blow.environment(node))
+    ran = blow.run(node, *play.command)
     return ran, list(_broken(node, play, before, ran))
 
 
@@ -223,9 +218,7 @@ def _day(node: SystemNode) -> None:
 def _half_way(node: SystemNode) -> None:
     """A switch was killed as it had let its first model go."""
     _day(node)
-    blow = Death(Point("gate.release", 1, after=True))
-    night = ("scene", "activate", "night")
-    ran = node.run(*night, command=blow.command(node), env=blow.environment(node))
+    ran = Death(Point("gate.release", 1, after=True)).run(node, "scene", "activate", "night")
     assert ran.exit == KILLED, ran
 
 

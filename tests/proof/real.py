@@ -23,7 +23,7 @@ def count_effects(node: SystemNode, play: str, *, every: bool = False) -> list[P
     if broken:
         raise AssertionError(render_broken(node, play, "", ran, broken))
     # The strike has ended with resumes, which are not told: the trace is the command's own.
-    effects = trace_of(node).read_text().split()
+    effects = trace_of(node).read_text().split()[1::2]
     if every:
         calls = [(ANY, number + 1) for number in range(len(effects))]
     else:

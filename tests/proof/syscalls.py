@@ -7,11 +7,10 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.proof.plays import trace_of
-from tests.system.node import COMMAND, SystemNode
+from tests.system.node import COMMAND, Ran, SystemNode
 
 CALLS = {"write": "write", "fsync": "fsync", "openat": "openat", "rename": "/^rename"}
 """Which calls may be struck, and strace's name for them."""
@@ -44,7 +43,7 @@ class Struck:
             raise ValueError(f"{text!r} names no system call, or no fault")
         return cls(call, int(number), fault)
 
-    def command(self, node: SystemNode) -> list[str]:
+    def run(self, node: SystemNode, *args: str) -> Ran:
         """The installed command under strace, which lets go of what it starts: the models."""
         name = CALLS[self.call]
         words = ["strace", "-f", "--detach-on=execve", "-qq", "-y", "-o", str(trace_of(node))]
@@ -53,10 +52,7 @@ class Struck:
             words += ["-e", f"inject={name}:{FAULTS[self.fault]}:when={self.number}"]
         if self.call in _IN_THE_FOLDER:
             words += ["-P", str(node.root / ".kuda")]
-        return [*words, *COMMAND]
-
-    def environment(self, node: SystemNode) -> Mapping[str, str]:
-        return {}
+        return node.run(*args, command=[*words, *COMMAND])
 
 
 def count_calls(node: SystemNode) -> int:
