@@ -60,9 +60,12 @@ def trace_of(node: SystemNode) -> Path:
 
 
 def build(root: Path) -> SystemNode:
-    """A node with two Scenes that share a model and a port, and one that can't be."""
+    """A node with two Scenes that share a model and a port, and one that can't be.
+
+    One model ignores SIGTERM: a death comes between what was asked to end and what has ended.
+    """
     node = SystemNode(root)
-    port = node.model("small")
+    port = node.model("small", "--ignore-term", stop={"grace": "300ms"})
     node.model("large", port=port)
     node.model("voice")
     liar = node.model("liar", "--reported-marker", "Small", health={"timeout": "500ms"})

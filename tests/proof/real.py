@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +15,9 @@ from tests.proof.crashing import ANY, LASTING, Point
 from tests.proof.plays import PLAYS, Blow, Death, build, render_broken, strike, trace_of
 from tests.proof.syscalls import CALLS, FAULTS, Struck, count_calls, why_no_strace
 from tests.system.node import SystemNode
+
+_PROGRESS = 20
+"""A line of progress for each so many blows."""
 
 
 def count_effects(node: SystemNode, play: str, *, every: bool = False) -> list[Point]:
@@ -51,8 +55,10 @@ def parse_blow(text: str) -> Blow:
 
 def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))  # with the node's end on the way
     plays = [options.play] if options.play else list(PLAYS)
-    broken = [play for play in plays if _prove(play, options.blow, every=options.every)]
+    broken = [play for play in plays if not _prove(play, options)]
     return int(bool(broken))
 
 
@@ -69,27 +75,32 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--every", action="store_true", help="also between effects that change nothing"
     )
+    parser.add_argument(
+        "--from", type=int, default=1, dest="first", help="go on with this blow of each play"
+    )
     return parser.parse_args(arguments)
 
 
-def _prove(play: str, blows: list[Blow], *, every: bool) -> bool:
+def _prove(play: str, options: argparse.Namespace) -> bool:
+    """Whether nothing was broken."""
     began_s = time.monotonic()
+    endings: Counter[int] = Counter()
     with tempfile.TemporaryDirectory(prefix="prove-") as folder:
         node = build(Path(folder))
         try:
-            endings: Counter[int] = Counter()
-            for blow in blows or _every_blow(node, play, every=every):
+            blows = options.blow or list(_every_blow(node, play, every=options.every))
+            for number, blow in enumerate(blows[options.first - 1 :], options.first):
                 ran, broken = strike(node, PLAYS[play], blow)
                 endings[ran.exit] += 1
                 if broken:
-                    _say(render_broken(node, play, str(blow), ran, broken))
-                    return True
+                    words = " ".join(map(str, options.blow[:number] or [blow]))
+                    _say(render_broken(node, play, words, ran, broken))
+                    return False
+                if number % _PROGRESS == 0 or number == len(blows):
+                    _tell(play, f"{number}/{len(blows)}", endings, time.monotonic() - began_s)
         finally:
             node.close()
-    said = ", ".join(f"exit {code}: {count}" for code, count in sorted(endings.items()))
-    took_s = time.monotonic() - began_s
-    _say(f"{play:12} {endings.total():5} blows {took_s:6.0f} s, nothing broken ({said})")
-    return False
+    return True
 
 
 def _every_blow(node: SystemNode, play: str, *, every: bool) -> Iterator[Blow]:
@@ -100,6 +111,11 @@ def _every_blow(node: SystemNode, play: str, *, every: bool) -> Iterator[Blow]:
     for call in CALLS:
         for number in range(1, count_syscalls(node, play, call) + 1):
             yield from (Struck(call, number, fault) for fault in FAULTS)
+
+
+def _tell(play: str, progress: str, endings: Counter[int], took_s: float) -> None:
+    said = ", ".join(f"exit {code}: {count}" for code, count in sorted(endings.items()))
+    _say(f"{play:12} {progress:>9} blows {took_s:6.0f} s, nothing broken ({said})")
 
 
 def _say(text: str) -> None:
