@@ -57,9 +57,10 @@ def test_too_few_descriptors_are_found_out_before_anything_stops(
     pair.ok("scene", "activate", "day")
     before = (pair.root / ".kuda" / "state.yaml").read_bytes(), pair.servers()
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (count, count))
-    ran = pair.run("scene", "activate", "night", "--json", preexec_fn=limit)
-    assert ran.exit == 3, ran
-    assert f"may open {count} files" in ran.json["error"]
+    for order in (["scene", "activate", "night"], ["agent"]):
+        ran = pair.run(*order, "--json", preexec_fn=limit)
+        assert ran.exit == 3, ran
+        assert f"may open {count} files" in ran.json["error"]
     assert ((pair.root / ".kuda" / "state.yaml").read_bytes(), pair.servers()) == before
 
 
