@@ -69,7 +69,7 @@ class _Exchange:
 
     def __init__(self, request: Request, scope: trio.CancelScope) -> None:
         within = render_seconds(request.timeout_s)
-        self.result = Answer(Outcome.FAILED, reason=f"no connection within {within}")
+        self.result = Answer(Outcome.QUEUED, reason=f"within {within}")
         self._silent = Answer(Outcome.SILENT, reason=f"within {within}")
         self._scope = scope
         self._question = httpx.Request(

@@ -210,7 +210,7 @@ class Steps:
             launch = launch_of(model, self.site.root, self.site.environ, token=token, scope=scope)
             gated = await self.effects.spawn(launch)
         except (OSError, UnsetVariable) as error:
-            raise StepFailed(f"cannot start {model.name!r}: {error}") from error
+            raise StepFailed(f"cannot start {model.name!r}: {_said(error)}") from error
         self._handles[model.name] = gated.handle
         record = Bound(gated.handle.identity, model, token, scope, self.effects.timestamp())
         try:
@@ -298,6 +298,12 @@ class Steps:
     def _available(self) -> int | None:
         memory = self.effects.memory()
         return memory.available_bytes if memory is not None else None
+
+
+def _said(error: OSError | UnsetVariable) -> str:
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
 def with_todays_definitions(plan: Plan, records: dict[str, Bound]) -> dict[str, Bound]:

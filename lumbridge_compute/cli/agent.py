@@ -14,7 +14,7 @@ import trio
 from lumbridge_compute.agent import AgentSettings, run_agent
 from lumbridge_compute.cli.agent_log import set_up_log
 from lumbridge_compute.cli.call import Call
-from lumbridge_compute.cli.guard import check_owner
+from lumbridge_compute.cli.guard import check_descriptors, check_owner
 from lumbridge_compute.cli.node import registry_of
 from lumbridge_compute.core.registry import GatewaySpec
 from lumbridge_compute.core.units import render_seconds
@@ -31,6 +31,7 @@ _log = logging.getLogger("lumbridge_compute.agent")
 def run_agent_command(call: Call) -> int:
     """0 after SIGTERM or SIGINT.  Raises OperatorError, also where a child of the agent failed."""
     root, overrides = call.root(), _overrides(call)
+    check_descriptors()
     check_owner(root, "agent")
     gc.enable()
     set_up_log(call)

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lumbridge_compute.cli.streams import Stream
 from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.errors import BadInput
 
+if TYPE_CHECKING:
+    from lumbridge_compute.effects import Effects
+
 ROOT_VARIABLE = "LUMBRIDGE_COMPUTE_ROOT"
 REGISTRY_FILE = "compute.yaml"
 
 
+def host_effects(root: str) -> Effects:
+    """The machine itself, for the node at `root`."""
+    from lumbridge_compute.host_effects import HostEffects
+
+    return HostEffects(root)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`out` takes the result and nothing else; `err` takes everything that is not the result."""
+    """`out` takes the result and nothing else; `err` takes everything that is not the result.
+
+    `open_effects` gives what a transaction that this command carries out itself works through.
+    """
 
     options: argparse.Namespace
     environ: Mapping[str, str] = field(repr=False)
     out: Stream
     err: Stream
+    open_effects: Callable[[str], Effects] = host_effects
 
     @property
     def command(self) -> str:

@@ -1,14 +1,19 @@
-"""Who may change a node: its owner, and root only where nobody else decides what is run."""
+"""Who may change a node: its owner, and root only where nobody else decides what is run; and no
+process that would run out of descriptors half-way."""
 
 from __future__ import annotations
 
 import os
+import resource
 import stat
 
 from lumbridge_compute.cli.call import REGISTRY_FILE
 from lumbridge_compute.errors import Refused
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_DESCRIPTORS = 64
+"""What a transaction may need at a time: 16, and up to 4 for each model that it stops and starts,
+on the way back too."""
 
 
 def check_owner(root: str, arguments: str) -> None:
@@ -30,6 +35,24 @@ def check_owner(root: str, arguments: str) -> None:
         _check_closed(root, folder, "folder")
         if os.path.exists(registry):
             _check_closed(registry, _stat(registry), "registry")
+
+
+def check_descriptors() -> None:
+    """Refuse where too few files may be opened: the old Scene would be stopped and no other
+    started.  Raises Refused."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        free = limit - len(os.listdir("/proc/self/fd"))
+    except OSError:
+        free = 0  # not even one for that folder
+    if free < _DESCRIPTORS:
+        raise Refused(
+            f"cannot change the node with {max(0, free)} free descriptors, wanted {_DESCRIPTORS}: "
+            f"this process may open {limit} files",
+            "ulimit -n 1024, then repeat",
+        )
 
 
 def _check_closed(path: str, status: os.stat_result, what: str) -> None:

@@ -4,44 +4,58 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from lumbridge_compute.cli.call import Call, host_effects
 from lumbridge_compute.cli.failure import interrupted, own_fault, system_fault, tell_failure
 from lumbridge_compute.cli.streams import STDERR, STDOUT, Stream, fill_standard_descriptors
 from lumbridge_compute.errors import Exit, OperatorError
 
 if TYPE_CHECKING:
-    from lumbridge_compute.cli.call import Call
+    from lumbridge_compute.effects import Effects
 
 COMPLETE = "__complete"
 """The hidden command that completion scripts call."""
 
 
-def run(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code of the command line `arguments`.  Raises KeyboardInterrupt alone."""
+def run(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    open_effects: Callable[[str], Effects] = host_effects,
+) -> int:
+    """The exit code of the command line `arguments`.  Raises KeyboardInterrupt alone.
+
+    `open_effects` stands between a transaction and the machine.
+    """
     fill_standard_descriptors()
     out, err = Stream(STDOUT), Stream(STDERR)
     if arguments[:1] == [COMPLETE]:
         from lumbridge_compute.cli.completion import complete
 
         return complete(arguments[1:], environ, out)
-    code = _run(arguments, environ, out, err)
+    call = partial(Call, environ=environ, out=out, err=err, open_effects=open_effects)
+    code = _run(arguments, call, out, err)
     if out.fault is not None and code == Exit.DONE:
         err.write(f"error: cannot write the result: {out.fault.strerror}\n")
         return Exit.FAILED_SAFELY
     return code
 
 
-def _run(arguments: Sequence[str], environ: Mapping[str, str], out: Stream, err: Stream) -> int:
+def _run(
+    arguments: Sequence[str],
+    call_for: Callable[[argparse.Namespace], Call],
+    out: Stream,
+    err: Stream,
+) -> int:
     from lumbridge_compute.cli.arguments import Shown, parse_arguments
-    from lumbridge_compute.cli.call import Call
 
     # Asked of the words themselves, since what can't be parsed must be told in this way too.
     json = "--json" in arguments
     verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
         options = parse_arguments(arguments)
-        return handler(options)(Call(options, environ, out, err))
+        return handler(options)(call_for(options))
     except Shown as shown:
         _show(shown.text, out, json=json)
         return Exit.DONE
@@ -64,7 +78,7 @@ def _show(text: str, out: Stream, *, json: bool) -> None:
     out.write(text)
 
 
-Handler = Callable[["Call"], int]
+Handler = Callable[[Call], int]
 
 
 def handler(options: argparse.Namespace) -> Handler:

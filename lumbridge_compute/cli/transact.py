@@ -15,7 +15,7 @@ import trio
 from lumbridge_compute.cli.call import Call
 from lumbridge_compute.cli.errand import Errand
 from lumbridge_compute.cli.failure import own_fault
-from lumbridge_compute.cli.guard import check_owner
+from lumbridge_compute.cli.guard import check_descriptors, check_owner
 from lumbridge_compute.cli.node import has_agent, registry_of, state_of
 from lumbridge_compute.cli.progress import Progress
 from lumbridge_compute.core.events import Event, EventKind, Outcome
@@ -33,7 +33,6 @@ from lumbridge_compute.core.report_plan import render_plan
 from lumbridge_compute.core.site import Site
 from lumbridge_compute.errors import BadInput, Exit, OperatorError
 from lumbridge_compute.host.spawn import normalise_signals
-from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
 from lumbridge_compute.orders import Command, Node, Order, run_order
 
@@ -80,6 +79,7 @@ def _carry_out(
     call: Call, order: Order, interruption: Interruption, caught: list[signal.Signals]
 ) -> Outcome:
     root = call.root()
+    check_descriptors()
     if not order.dry_run:
         check_owner(root, f"{call.command} {order.name or ''}".strip())
     progress = _open_progress(call) if not order.dry_run else None
@@ -88,7 +88,8 @@ def _carry_out(
     try:
         if (outcome := _by_agent(call, errand)) is not None:
             return outcome
-        node = Node(HostEffects(root), Site(root, call.environ), lambda: registry_of(root), tell)
+        effects, site = call.open_effects(root), Site(root, call.environ)
+        node = Node(effects, site, lambda: registry_of(root), tell)
         return trio.run(_run, node, order, interruption, caught)
     except OperatorError:
         raise

@@ -62,6 +62,7 @@ class Outcome(enum.StrEnum):
     ANSWERED = "answered"
     REFUSED = "refused"
     SILENT = "silent"
+    QUEUED = "queued"
     MALFORMED = "malformed"
     SELF = "self"
     FAILED = "failed"
@@ -87,8 +88,9 @@ class Answer:
     """What came of a request.
 
     `status` and `body` are set when `outcome` is ANSWERED.  SILENT: the connection was accepted,
-    then nothing whole came in time.  SELF: we reached our own socket (an ephemeral port).
-    `reason` is a fragment for the operator's sentence.
+    then nothing whole came in time.  QUEUED: it was neither taken nor refused in time, which is a
+    full queue, or a machine so busy that we did not get to it.  SELF: we reached our own socket (an
+    ephemeral port).  `reason` is a fragment for the operator's sentence.
     """
 
     outcome: Outcome
@@ -148,18 +150,19 @@ def _judge_exchange(subject: str, answer: Answer) -> Health | None:
         case Outcome.ANSWERED:
             return None
         case Outcome.SILENT:
-            detail = f"{subject} accepts connections but gives no whole answer{because}"
-            return Health(HealthName.BUSY, detail)
+            name, said = HealthName.BUSY, f"accepts connections but gives no whole answer{because}"
+        case Outcome.QUEUED:
+            # Who listens is known by now: this says nothing against it.
+            name, said = HealthName.BUSY, f"takes no connection{because}"
         case Outcome.MALFORMED:
-            detail = f"{subject} gives no valid answer{because}"
-            return Health(HealthName.MALFORMED, detail)
+            name, said = HealthName.MALFORMED, f"gives no valid answer{because}"
         case Outcome.SELF:
-            detail = f"{subject} reaches nobody: the connection met itself"
-            return Health(HealthName.UNREACHABLE, detail)
+            name, said = HealthName.UNREACHABLE, "reaches nobody: the connection met itself"
         case Outcome.REFUSED:
-            return Health(HealthName.UNREACHABLE, f"{subject} refuses connections")
+            name, said = HealthName.UNREACHABLE, "refuses connections"
         case Outcome.FAILED:
-            return Health(HealthName.UNREACHABLE, f"{subject} can't be reached{because}")
+            name, said = HealthName.UNREACHABLE, f"can't be reached{because}"
+    return Health(name, f"{subject} {said}")
 
 
 def _judge_status(subject: str, status: int, wanted: range, *, settles: bool) -> Health | None:

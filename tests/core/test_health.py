@@ -160,6 +160,7 @@ EXCHANGES = [
     (Outcome.REFUSED, HealthName.UNREACHABLE, "port 8003 refuses connections"),
     (Outcome.SELF, HealthName.UNREACHABLE, "port 8003 reaches nobody: the connection met itself"),
     (Outcome.FAILED, HealthName.UNREACHABLE, "port 8003 can't be reached (why)"),
+    (Outcome.QUEUED, HealthName.BUSY, "port 8003 takes no connection (why)"),
     (
         Outcome.SILENT,
         HealthName.BUSY,

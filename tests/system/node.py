@@ -80,10 +80,13 @@ class SystemNode:
         return {**inherited, _MARK: str(self.root), **self.env, **(extra or {})}
 
     def start(self, *args: str, **keys: Any) -> subprocess.Popen[bytes]:
-        """The command, running; its output is piped unless `keys` say otherwise."""
+        """The command, running; its output is piped unless `keys` say otherwise.
+
+        `command` in `keys` is a program that stands for the installed one.
+        """
         keys = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **keys}
         env = self.environment(keys.pop("env", None))
-        command = [*COMMAND, "--root", str(self.root), *args]
+        command = [*keys.pop("command", COMMAND), "--root", str(self.root), *args]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=env, **keys)
 
     def run(self, *args: str, **keys: Any) -> Ran:

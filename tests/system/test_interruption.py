@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -67,6 +68,34 @@ def test_a_second_interrupt_leaves_at_once_and_resume_finishes(slow: SystemNode)
     slow.ok("scene", "resume")
     assert slow.servers() == set()
     assert slow.state()["transition_scene"] is None
+
+
+def test_a_storm_of_interrupts_ends_in_what_the_exit_code_says(pair: SystemNode) -> None:
+    pair.models["large"]["command"] += ["--slow-start", "0.3"]
+    pair.write()
+    pair.ok("scene", "activate", "day")
+    pick = random.Random(3)
+    for _ in range(6):
+        before = pair.state()["active_scene"]
+        target = "night" if before == "day" else "day"
+        command = pair.start("scene", "activate", target)
+        until(lambda: (pair.root / ".kuda" / "lock").stat().st_size > 0, "the command works")
+        # Ends by itself when the storm lasts longer: from some moment on nothing is put back.
+        for _ in range(pick.randrange(1, 40)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.wait(timeout=pick.expovariate(10))
+            command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=60)
+        assert command.returncode in (0, 4, 130), err
+        assert b"Traceback" not in err
+        state = pair.state()
+        if command.returncode == 4:
+            assert state["transition_scene"] == target, err
+            pair.ok("-v", "scene", "resume")
+        else:
+            assert state["active_scene"] == (before if command.returncode else target), err
+        assert pair.status()["verdict"] == "exact"
+        assert pair.servers() == set(pair.pids().values())
 
 
 def test_a_lost_terminal_does_not_cancel(pair: SystemNode) -> None:

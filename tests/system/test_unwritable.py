@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from functools import partial
 
 import pytest
 
@@ -47,6 +48,31 @@ def test_a_folder_that_becomes_unusable_leaves_the_commit_to_a_resume(pair: Syst
     assert pair.state()["transition_scene"] == "day"
     pair.ok("scene", "resume")
     assert pair.state()["active_scene"] == "day"
+
+
+@pytest.mark.parametrize("count", [8, 14, 40])
+def test_too_few_descriptors_are_found_out_before_anything_stops(
+    pair: SystemNode, count: int
+) -> None:
+    pair.ok("scene", "activate", "day")
+    before = (pair.root / ".kuda" / "state.yaml").read_bytes(), pair.servers()
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (count, count))
+    for order in (["scene", "activate", "night"], ["agent"]):
+        ran = pair.run(*order, "--json", preexec_fn=limit)
+        assert ran.exit == 3, ran
+        assert f"may open {count} files" in ran.json["error"]
+    assert ((pair.root / ".kuda" / "state.yaml").read_bytes(), pair.servers()) == before
+
+
+def test_as_many_descriptors_as_are_asked_for_are_enough(pair: SystemNode) -> None:
+    pair.scene("all", "small", "voice", *(f"m{number}" for number in range(3)))
+    for number in range(3):
+        pair.model(f"m{number}")
+    pair.write()
+    pair.ok("scene", "activate", "all")
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (68, 68))
+    pair.ok("scene", "activate", "night", preexec_fn=limit)
+    pair.ok("scene", "activate", "all", preexec_fn=limit)
 
 
 @pytest.mark.parametrize("how", ["link", "folder"])
