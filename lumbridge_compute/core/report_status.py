@@ -309,7 +309,7 @@ def _agent_lines(agent: AgentView, version: str) -> Iterable[str]:
     if doing is None:
         doing_line = "at rest" if told["resumed"] else "before its resume"
     else:
-        what = f"{doing['command']} {doing['name'] or ''}".strip()
+        what = f"scene {doing['command']} {doing['name'] or ''}".rstrip()
         waiting = f", {told['waiting']} waiting" if told["waiting"] else ""
         doing_line = f"{what}, for {render_seconds(doing['age_s'])}{waiting}"
     differs = f", this command is {version}" if agent.version != version else ""

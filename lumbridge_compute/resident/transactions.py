@@ -40,7 +40,7 @@ class Running:
     since_s: float
 
     def __str__(self) -> str:
-        return _title(self.order)
+        return str(self.order)
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +213,7 @@ class Transactions:
             what, client_pid = str(running), running.client_pid
             age = f", for {render_seconds(trio.current_time() - running.since_s)}"
         elif self._waiting:
-            what, client_pid, age = _title(self._waiting[0].order), self._waiting[0].client_pid, ""
+            what, client_pid, age = str(self._waiting[0].order), self._waiting[0].client_pid, ""
         else:
             return None
         client = f" on behalf of pid {client_pid}" if client_pid else ""
@@ -227,10 +227,6 @@ def _refused(order: Order, busy: str) -> Outcome:
 
 def _withdrawn(order: Order) -> Outcome:
     return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
-
-
-def _title(order: Order) -> str:
-    return f"{order.command} {order.name or ''}".strip()
 
 
 def _leaving(order: Order) -> Outcome:

@@ -55,7 +55,7 @@ def test_its_floor_is_the_one_in_force() -> None:
 def test_what_it_does_and_who_waits() -> None:
     doing = {"command": "activate", "name": "day", "client_pid": 7, "age_s": 42.0}
     text = lines(resident(transaction=doing, waiting=2))
-    assert "activate day, for 42 s, 2 waiting" in text
+    assert "scene activate day, for 42 s, 2 waiting" in text
 
 
 def test_before_its_resume() -> None:
