@@ -90,7 +90,9 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
     )
     transactions = Transactions(node, news)
     watch = ProcessWatch(effects, declared.registry, transactions, floor)
-    resident = Resident(settings.root, declared, gateways, floor, transactions, news)
+    resident = Resident(
+        site, settings.read_registry, effects, declared, gateways, floor, transactions, news
+    )
     service = ServiceManager(resident.line)
 
     async def leave() -> None:

@@ -36,7 +36,7 @@ async def serve_control(
     A client that takes nothing for `send_s` seconds is let go.
     Raises Refused where the socket can't be made.
     """
-    with open_control_socket(resident.root) as sock:
+    with open_control_socket(resident.site.root) as sock:
         listener = trio.socket.from_stdlib_socket(sock)
         server = _Server(resident, send_s)
         async with trio.open_nursery() as nursery:
