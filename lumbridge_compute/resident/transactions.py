@@ -16,7 +16,6 @@ from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import Holder
 from lumbridge_compute.errors import Exit, OperatorError
-from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
 from lumbridge_compute.journal import Journal
 from lumbridge_compute.orders import Node, Order, run_order
@@ -203,7 +202,7 @@ class Transactions:
             if not order.dry_run:
                 self._news.tell(event)
 
-        effects = HostEffects(self._node.site.root, client_pid=client_pid)
+        effects = self._node.effects.for_client(client_pid)
         return replace(self._node, effects=effects, emit=tell)
 
     def _busy(self) -> str | None:
