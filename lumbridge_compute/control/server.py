@@ -64,8 +64,10 @@ class _Server:
     ) -> None:
         """The connections' tasks: a cancellation reaches them after a farewell."""
         async with trio.open_nursery() as handlers:
-            handlers.cancel_scope.shield = True
             task_status.started(handlers)
+            # Cancelled while it began: nobody would ever tell a shielded one to leave.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            handlers.cancel_scope.shield = True
             await self.leaving.wait()
             handlers.cancel_scope.deadline = trio.current_time() + _FAREWELL_S
             await self._context.terminated.set()
