@@ -1,18 +1,18 @@
 """The resident agent: one nursery tree, each child with one job.
 
     agent
+    ├── signals            leave, models untouched · read the registry again
     ├── service manager    READY=1, STATUS=..., WATCHDOG=1
-    ├── control            HTTP on the unix socket
     ├── gateways           listeners, relays
     ├── memory watchdog    the floor
-    ├── process watch      a pidfd for each owned model
     ├── log keeper         the models' logs within their bounds
     ├── transactions       one at a time, each in its own cancel scope
-    ├── resume-once        one resume, then done
-    └── signals            leave, models untouched · read the registry again
+    ├── process watch      a pidfd for each owned model
+    ├── control            HTTP on the unix socket
+    └── resume-once        one resume, then done
 
-Children are started from the outside in: what serves is there before what uses it.  One that fails
-takes the agent down; models are untouched either way.
+Each is nested in those above it: what serves is there before what uses it, and is there until
+that has ended.  One that fails takes the agent down; models are untouched either way.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ import trio
 from lumbridge_compute.control.server import serve_control
 from lumbridge_compute.core.registry import Registry
 from lumbridge_compute.core.site import Site
+from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Refused
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.gateway.listeners import open_listeners
 from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.orders import Node
 from lumbridge_compute.resident.around import Around
+from lumbridge_compute.resident.child import child
 from lumbridge_compute.resident.declared import Declared, Doors, Overrides
-from lumbridge_compute.resident.floor_watch import FloorWatch
+from lumbridge_compute.resident.floor_watch import FloorWatch, OpenGuard
 from lumbridge_compute.resident.log_keeper import keep_logs
 from lumbridge_compute.resident.news import News
 from lumbridge_compute.resident.process_watch import ProcessWatch
@@ -43,6 +45,7 @@ from lumbridge_compute.resident.service import ServiceManager
 from lumbridge_compute.resident.signals import watch_signals
 from lumbridge_compute.resident.transactions import Transactions
 from lumbridge_compute.resident.view import Resident
+from lumbridge_compute.watchdog.supervisor import open_guard
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +61,18 @@ class AgentSettings:
     handed_over: tuple[int, ...] = ()
 
 
-async def run_agent(settings: AgentSettings) -> None:
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """How the agent reaches the machine; as it stands, the real one.
+
+    `open_effects` is given the root, inside trio.
+    """
+
+    open_effects: Callable[[str], Effects] = HostEffects
+    open_guard: OpenGuard = open_guard
+
+
+async def run_agent(settings: AgentSettings, outside: Outside | None = None) -> None:
     """Serve until SIGTERM or SIGINT.  The caller holds the agent's lock.
 
     `handed_over` are descriptors that an earlier agent left with the service manager; they belong
@@ -68,17 +82,19 @@ async def run_agent(settings: AgentSettings) -> None:
     handed_over = [socket.socket(fileno=descriptor) for descriptor in settings.handed_over]
     doors = Doors(open_listeners(declared.gateways, handed_over))
     try:
-        await _serve(settings, declared, doors)
+        await _serve(settings, outside or Outside(), declared, doors)
     finally:
         doors.close()
 
 
-async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> None:
-    effects = HostEffects(settings.root)
+async def _serve(
+    settings: AgentSettings, outside: Outside, declared: Declared, doors: Doors
+) -> None:
+    effects = outside.open_effects(settings.root)
     site = Site(settings.root, settings.environ)
     gateways = Gateways(doors.listeners)
     gateways.expect()
-    floor = FloorWatch(effects, declared.floor_bytes)
+    floor = FloorWatch(effects, declared.floor_bytes, outside.open_guard)
     news = News()
     node = Node(
         effects,
@@ -90,14 +106,18 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
     )
     transactions = Transactions(node, news)
     watch = ProcessWatch(effects, declared.registry, transactions, floor)
-    resident = Resident(settings.root, declared, gateways, floor, transactions, news)
+    resident = Resident(
+        site, settings.read_registry, effects, declared, gateways, floor, transactions, news
+    )
     service = ServiceManager(resident.line)
+
+    left = trio.Event()
 
     async def leave() -> None:
         service.stopping()
         gateways.serve(())
         await transactions.leave()
-        agent.cancel_scope.cancel()
+        left.set()
 
     async def reload() -> None:
         # Before systemd hears of it: systemd gives a reload less time than a transaction may take.
@@ -107,18 +127,20 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         reload_registry(resident, doors, service)
         service.ready()
 
-    async with trio.open_nursery() as agent:
-        await agent.start(watch_signals, leave, reload)
-        agent.start_soon(gateways.run)
-        await agent.start(floor.run)
-        agent.start_soon(transactions.run)
-        agent.start_soon(watch.run)
-        agent.start_soon(keep_logs, effects)
-        await agent.start(serve_control, resident)
+    async with (
+        child(watch_signals, leave, reload, ready=True),
+        child(service.run),
+        child(gateways.run),
+        child(floor.run, ready=True),
+        child(keep_logs, effects),
+        child(transactions.run),
+        child(watch.run),
+        child(serve_control, resident, ready=True),
+    ):
         service.keep(doors.listeners)
         service.ready()
-        agent.start_soon(service.run)
-        agent.start_soon(resume_once, transactions, gateways)
+        async with child(resume_once, transactions, gateways):
+            await left.wait()
 
 
 def reload_registry(resident: Resident, doors: Doors, service: ServiceManager) -> None:

@@ -29,9 +29,9 @@ from lumbridge_compute.control.protocol import (
     PULSE_S,
     SOCKET_NAME,
     VERSION_HEADER,
-    AgentDocument,
 )
 from lumbridge_compute.control.wire import WireError, from_plain, to_plain
+from lumbridge_compute.core.documents import AgentDocument, StatusDocument
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.errors import Busy, Exit, OperatorError
 from lumbridge_compute.host.files import PRIVATE_FOLDER
@@ -51,6 +51,7 @@ __all__ = [
     "Node",
     "Order",
     "Outcome",
+    "StatusDocument",
 ]
 
 _SILENCE_S = 4 * PULSE_S
@@ -193,6 +194,20 @@ class Node:
     async def plan(self, scene: str) -> Outcome:
         """What an activation of `scene` would do: `.plan`, else `.refusals` or `.error`."""
         return await self.carry_out(Order(Command.ACTIVATE, scene, dry_run=True))
+
+    async def status(self) -> StatusDocument:
+        """The node as `status --json` shows it, every model asked now.
+
+        It takes as long as the slowest model may take to answer.  However many ask at a time, the
+        models are asked by one after the other.  Raises AgentRefused also where the agent can't
+        look.
+        """
+        async with self._stream("GET", "/status") as answer:
+            if (line := await answer.line()) is None:
+                raise _lost("it ended the answer without a status")
+        if "status" not in line:
+            raise AgentRefused(str(line.get("error")), line.get("hint"))
+        return cast("StatusDocument", line["status"])
 
     async def agent(self) -> AgentDocument:
         """The agent as it is now."""

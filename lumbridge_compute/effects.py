@@ -86,6 +86,10 @@ class NodeLock(Protocol):
 class Effects(Protocol):
     """What a transaction can do.  Names of files are relative to the node's private folder."""
 
+    def for_client(self, pid: int | None) -> Effects:
+        """The same on behalf of the command `pid`: the lock names it, and it is never a target."""
+        ...
+
     # time
     def now(self) -> float: ...
     def timestamp(self) -> str: ...

@@ -39,6 +39,9 @@ class HostEffects:
         self._private = os.path.join(root, files.PRIVATE_FOLDER)
         self._client_pid = client_pid
 
+    def for_client(self, pid: int | None) -> HostEffects:
+        return HostEffects(self._root, client_pid=pid)
+
     # time
 
     def now(self) -> float:

@@ -76,6 +76,10 @@ class Order:
     by_agent: bool = False
     pids: Mapping[str, int] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """In the operator's words."""
+        return f"scene {self.command} {self.name or ''}".rstrip()
+
     @property
     def resume_mode(self) -> ResumeMode:
         if self.by_agent:
@@ -128,7 +132,7 @@ def _outcome_of(error: Interrupted | OperatorError | OSError, order: Order) -> O
 async def _locked(node: Node, order: Order, interruption: Interruption) -> NodeLock:
     told = False
     with interruption.forward():
-        while isinstance(lock := node.effects.try_lock(order.command), Holder):
+        while isinstance(lock := node.effects.try_lock(str(order)), Holder):
             if not order.wait:
                 raise Busy(f"cannot {order.command}: {_render_holder(lock)}", "repeat with --wait")
             if not told:

@@ -61,6 +61,9 @@ def test_an_app_switches_scenes_and_sees_the_steps(agent: Agent, backend: str) -
             night = await node.activate("night")
             history = [entry["command"] for entry in await node.history(2)]
             assert (await node.agent())["transaction"] is None
+            status = await node.status()
+            assert (status["verdict"], status["state"]["active_scene"]) == ("exact", "night")
+            assert [each["health"] for each in status["models"] if each["pid"]] == ["exact"]
             return day, plan, night, history
 
     day, plan, night, history = anyio.run(main, backend=backend)

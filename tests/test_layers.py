@@ -31,6 +31,7 @@ LAYERS = {
     "host_effects": 4,
     "interruption": 4,
     "journal": 4,
+    "looking": 4,
     "orders": 4,
     "resident": 4,
     "resuming": 4,

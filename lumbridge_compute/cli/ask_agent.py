@@ -12,7 +12,8 @@ import time
 from contextlib import suppress
 from typing import cast
 
-from lumbridge_compute.control.protocol import ANSWER_S, SOCKET_NAME, AgentDocument
+from lumbridge_compute.control.protocol import ANSWER_S, SOCKET_NAME
+from lumbridge_compute.core.documents import AgentDocument
 from lumbridge_compute.host.files import open_private_folder
 
 _RETRY_S = 0.05

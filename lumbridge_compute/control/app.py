@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lumbridge_compute import __version__
+from lumbridge_compute.control.board import Board
 from lumbridge_compute.control.lines import LineStream, Write
 from lumbridge_compute.control.orders import Orders, read_order
 from lumbridge_compute.control.protocol import (
@@ -27,7 +28,6 @@ from lumbridge_compute.control.protocol import (
 )
 from lumbridge_compute.control.wire import WireError, to_plain
 from lumbridge_compute.effects import HISTORY_FILE
-from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.resident.view import Resident
 from lumbridge_compute.store.history import history_document, parse_history
 
@@ -36,6 +36,7 @@ BODY_S = 10.0
 
 _HEADERS = {VERSION_HEADER: __version__, PROTOCOL_HEADER: str(PROTOCOL)}
 _MOST_LINES = 10_000
+_LOOK_HINT = "free the descriptors and memory that it needs, then ask again"
 _HINT = "the requests are those of lumbridge_compute.client"
 
 
@@ -45,6 +46,7 @@ def make_app(resident: Resident) -> Starlette:
     return Starlette(
         routes=[
             Route("/agent", views.agent),
+            Route("/status", views.status),
             Route("/orders", views.order, methods=["POST"]),
             Route("/cancel", views.cancel, methods=["POST"]),
             Route("/history", views.history),
@@ -60,9 +62,24 @@ class _Views:
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._orders = Orders(resident.transactions)
+        self._board = Board(resident.status)
 
     async def agent(self, _request: Request) -> Response:
         return _json(self._resident.document())
+
+    async def status(self, _request: Request) -> Response:
+        """One line, which comes when every model has answered, or has had its time to."""
+
+        async def tell(write: Write) -> None:
+            try:
+                status = await self._board.read()
+            except OSError as error:
+                cause = error.strerror or str(error)
+                await write({"error": f"cannot look at the node: {cause}", "hint": _LOOK_HINT})
+            else:
+                await write({"status": status})
+
+        return LineStream(tell, _HEADERS)
 
     async def order(self, request: Request) -> Response:
         _check_protocol(request)
@@ -88,7 +105,7 @@ class _Views:
         count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else -1
         if not 0 <= count <= _MOST_LINES:
             raise WireError(f"n wants a number from 0 to {_MOST_LINES}, found {text[:20]!r}")
-        data = await HostEffects(self._resident.root).read(HISTORY_FILE)
+        data = await self._resident.effects.read(HISTORY_FILE)
         entries = parse_history(data or b"")[-count:] if count else ()
         return _json({"entries": [history_document(entry) for entry in entries]})
 

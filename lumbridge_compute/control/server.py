@@ -36,7 +36,7 @@ async def serve_control(
     A client that takes nothing for `send_s` seconds is let go.
     Raises Refused where the socket can't be made.
     """
-    with open_control_socket(resident.root) as sock:
+    with open_control_socket(resident.site.root) as sock:
         listener = trio.socket.from_stdlib_socket(sock)
         server = _Server(resident, send_s)
         async with trio.open_nursery() as nursery:
@@ -64,8 +64,10 @@ class _Server:
     ) -> None:
         """The connections' tasks: a cancellation reaches them after a farewell."""
         async with trio.open_nursery() as handlers:
-            handlers.cancel_scope.shield = True
             task_status.started(handlers)
+            # Cancelled while it began: nobody would ever tell a shielded one to leave.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            handlers.cancel_scope.shield = True
             await self.leaving.wait()
             handlers.cancel_scope.deadline = trio.current_time() + _FAREWELL_S
             await self._context.terminated.set()

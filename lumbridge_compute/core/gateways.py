@@ -1,36 +1,11 @@
-"""Gateways as values: which clients one takes, and what one reports."""
+"""Which clients a gateway takes."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
-
-from lumbridge_compute.core.registry import Address
 
 _MAPPED_PREFIX = 0xFFFF << 32  # ::ffff:0:0/96, where IPv4 sits in IPv6 (RFC 4291, section 2.5.5.2)
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayStatus:
-    """One gateway at one moment.
-
-    `mode` is `relaying`, `expecting` (what the upstream refuses is held) or `holding`;
-    `connections` are those with an upstream, `held` those that wait for one; `refused` counts
-    clients turned away without one, `reset` relayed connections that ended with a RST; `up` is
-    what clients sent.
-    """
-
-    listen: Address
-    upstream: Address
-    mode: str
-    connections: int
-    held: int
-    total: int
-    refused: int
-    reset: int
-    up_bytes: int
-    down_bytes: int
 
 
 class AllowList:

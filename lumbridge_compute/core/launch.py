@@ -16,10 +16,14 @@ from lumbridge_compute.core.values import dataclass, field
 TOKEN_VARIABLE = "LUMBRIDGE_COMPUTE_TOKEN"  # noqa: S105 - the name of a variable
 
 # What a service manager tells one process alone.  A model that inherited it would answer in the
-# agent's place, or take its sockets.  Source: sd_notify(3), sd_listen_fds(3),
-# sd_watchdog_enabled(3), systemd.exec(5) under JOURNAL_STREAM.
-_NOT_INHERITED = ("NOTIFY_SOCKET", "JOURNAL_STREAM", TOKEN_VARIABLE)
-_PREFIXES_NOT_INHERITED = ("LISTEN_", "WATCHDOG_")
+# agent's place, take its sockets, go by the memory pressure of the agent's cgroup, or sign its log
+# with the agent's invocation.  Source: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3);
+# systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager".
+_NOT_INHERITED = frozenset(
+    {"NOTIFY_SOCKET", "JOURNAL_STREAM", "INVOCATION_ID", "SYSTEMD_EXEC_PID", "FDSTORE"}
+    | {"MANAGERPID", "MANAGERPIDFDID", TOKEN_VARIABLE}
+)
+_PREFIXES_NOT_INHERITED = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
 
 
 @dataclass(frozen=True, slots=True)

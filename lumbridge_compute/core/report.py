@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lumbridge_compute.core.health import HealthName
 from lumbridge_compute.core.identity import Ownership
@@ -13,6 +13,9 @@ from lumbridge_compute.core.registry import GatewaySpec, Registry
 from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import dataclass, field
 from lumbridge_compute.core.world import Memory, ModelView, World
+
+if TYPE_CHECKING:
+    from lumbridge_compute.core.documents import AgentDocument
 
 _LIVING = frozenset({Ownership.OWNED, Ownership.SURVIVORS, Ownership.FOREIGN, Ownership.LEGACY})
 
@@ -58,7 +61,7 @@ class AgentView:
     running: bool = False
     pid: int | None = None
     version: str | None = None
-    told: Mapping[str, Any] | None = None
+    told: AgentDocument | None = None
 
     @property
     def stuck(self) -> bool:
@@ -102,8 +105,7 @@ class NodeStatus:
     def floor_bytes(self) -> int | None:
         """The floor in force: an agent may have been given another one than the registry's."""
         if self.agent.told is not None:
-            floor_bytes: int | None = self.agent.told["floor"]["bytes"]
-            return floor_bytes
+            return self.agent.told["floor"]["bytes"]
         return self.registry.memory_floor_bytes if self.registry is not None else None
 
 

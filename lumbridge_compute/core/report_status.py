@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lumbridge_compute.core.identity import Ownership
 from lumbridge_compute.core.registry import Registry
@@ -24,12 +24,19 @@ from lumbridge_compute.core.tables import render_table
 from lumbridge_compute.core.units import render_bytes, render_seconds
 from lumbridge_compute.core.world import World
 
+if TYPE_CHECKING:
+    from lumbridge_compute.core.documents import (
+        AgentStateDocument,
+        ModelDocument,
+        StatusDocument,
+    )
+
 _COMMAND = "lumbridge-compute"
 _HEADER = ("MODEL", "OWNERSHIP", "PID", "PORT", "MARKER", "HEALTH", "NEEDS", "MEASURED", "LOADS IN")
 _SPARE = ("LOADS IN", "MEASURED", "NEEDS", "MARKER")
 
 
-def status_document(status: NodeStatus) -> dict[str, Any]:
+def status_document(status: NodeStatus) -> StatusDocument:
     """The document of `status --json`; `problems` says what could not be read."""
     state = status.state or NodeState()
     return {
@@ -76,20 +83,25 @@ def status_document(status: NodeStatus) -> dict[str, Any]:
     }
 
 
-def _agent_state(agent: AgentView) -> dict[str, Any] | None:
+def _agent_state(agent: AgentView) -> AgentStateDocument | None:
     """What the agent tells of itself; None without one."""
     if not agent.running:
         return None
-    told = agent.told or {}
-    parts = ("transaction", "waiting", "floor", "registry_fault")
-    return {"stuck": agent.stuck, **{part: told.get(part) for part in parts}}
+    told = agent.told
+    return {
+        "stuck": agent.stuck,
+        "transaction": told["transaction"] if told else None,
+        "waiting": told["waiting"] if told else None,
+        "floor": told["floor"] if told else None,
+        "registry_fault": told["registry_fault"] if told else None,
+    }
 
 
 def _rounded(seconds: float | None) -> float | None:
     return round(seconds, 3) if seconds is not None else None
 
 
-def row_document(row: ModelRow) -> dict[str, Any]:
+def row_document(row: ModelRow) -> ModelDocument:
     """One entry of `models`."""
     return {
         "name": row.name,
@@ -309,7 +321,7 @@ def _agent_lines(agent: AgentView, version: str) -> Iterable[str]:
     if doing is None:
         doing_line = "at rest" if told["resumed"] else "before its resume"
     else:
-        what = f"{doing['command']} {doing['name'] or ''}".strip()
+        what = f"scene {doing['command']} {doing['name'] or ''}".rstrip()
         waiting = f", {told['waiting']} waiting" if told["waiting"] else ""
         doing_line = f"{what}, for {render_seconds(doing['age_s'])}{waiting}"
     differs = f", this command is {version}" if agent.version != version else ""

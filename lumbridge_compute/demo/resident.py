@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from lumbridge_compute.client import AgentLost, AgentStuck, NoAgent, Node
-from lumbridge_compute.control.protocol import AgentDocument, GatewayDocument
+from lumbridge_compute.core.documents import AgentDocument, GatewayDocument
 from lumbridge_compute.core.health import Request
 from lumbridge_compute.core.values import dataclass
 from lumbridge_compute.demo.script import check

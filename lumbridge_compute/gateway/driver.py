@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import trio
 
-from lumbridge_compute.core.gateways import GatewayStatus
+from lumbridge_compute.core.documents import GatewayDocument
 from lumbridge_compute.core.registry import GatewaySpec
 from lumbridge_compute.gateway.engine import Engine
 from lumbridge_compute.gateway.gateway import MAX_HELD, Gateway
@@ -66,9 +66,13 @@ class Gateways:
         self._gateways = [*kept, *added]
         self._wake()
 
-    def status(self) -> tuple[GatewayStatus, ...]:
+    def status(self) -> tuple[GatewayDocument, ...]:
         """Each gateway as it is now."""
         return tuple(gateway.status() for gateway in self._gateways)
+
+    def clients(self, ports: Collection[int]) -> int:
+        """How many connections there are to the upstreams at `ports`."""
+        return sum(gateway.connections for gateway in self._at(ports))
 
     async def hold(self, ports: Collection[int]) -> None:
         """Let new clients of the upstreams at `ports` wait from now on.  Running ones go on."""

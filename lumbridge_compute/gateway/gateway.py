@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from lumbridge_compute.core.gateways import AllowList, GatewayStatus
+from lumbridge_compute.core.documents import GatewayDocument
+from lumbridge_compute.core.gateways import AllowList
 from lumbridge_compute.core.registry import GatewaySpec
 from lumbridge_compute.gateway.acceptor import Acceptor
 from lumbridge_compute.gateway.connection import Connection, State
@@ -51,14 +52,19 @@ class Gateway:
         self.spec = spec
         self._allowed = AllowList(spec.allow)
 
-    def status(self) -> GatewayStatus:
+    @property
+    def connections(self) -> int:
+        """How many have an upstream."""
+        return len(self._running)
+
+    def status(self) -> GatewayDocument:
         """What there is now, and what there was since the start."""
         relaying = "expecting" if self._expecting else "relaying"
-        return GatewayStatus(
-            listen=self.spec.listen,
-            upstream=self.spec.upstream,
+        return GatewayDocument(
+            listen=str(self.spec.listen),
+            upstream=str(self.spec.upstream),
             mode="holding" if self._holding else relaying,
-            connections=len(self._running),
+            connections=self.connections,
             held=len(self._held),
             total=self._total,
             refused=self._refused,

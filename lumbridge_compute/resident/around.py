@@ -22,8 +22,7 @@ class Around:
         await self._gateways.hold(ports)
 
     def clients(self, ports: Collection[int]) -> int:
-        gateways = self._gateways.status()
-        return sum(each.connections for each in gateways if each.upstream.port in ports)
+        return self._gateways.clients(ports)
 
     async def drain(self, ports: Collection[int]) -> None:
         await self._gateways.drain(ports)

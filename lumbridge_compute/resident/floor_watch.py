@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 import trio
 from trio_util import AsyncValue
@@ -19,6 +20,9 @@ from lumbridge_compute.watchdog.guard import Guard, GuardStatus
 from lumbridge_compute.watchdog.protocol import FloorEvent, FloorEventKind
 from lumbridge_compute.watchdog.supervisor import open_guard
 
+OpenGuard = Callable[[int, Callable[[FloorEvent], None]], AbstractAsyncContextManager[Guard]]
+"""Watches a floor while its block runs, and tells each event: `supervisor.open_guard`."""
+
 _log = logging.getLogger(__name__)
 _SIGNALS = (FloorEventKind.TERM, FloorEventKind.KILL)
 
@@ -29,9 +33,12 @@ class FloorWatch:
     `floor_bytes` is the floor in force, 0 for none; it may change at any time.
     """
 
-    def __init__(self, effects: Effects, floor_bytes: int) -> None:
+    def __init__(
+        self, effects: Effects, floor_bytes: int, open_guard: OpenGuard = open_guard
+    ) -> None:
         self.floor_bytes = AsyncValue(floor_bytes)
         self._effects = effects
+        self._open_guard = open_guard
         self._guard: Guard | None = None
         self._guarded: dict[str, Identity] = {}
         self._starting: list[str] = []
@@ -113,7 +120,7 @@ class FloorWatch:
 
     async def _watch(self, task_status: trio.TaskStatus[None]) -> None:
         floor = self.floor_bytes.value
-        async with open_guard(floor, self._hear) as guard:
+        async with self._open_guard(floor, self._hear) as guard:
             self._guard = guard
             try:
                 for name, identity in self._guarded.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 
 from trio_util import periodic
 
@@ -20,11 +21,12 @@ async def keep_logs(effects: Effects) -> None:
     A disk that takes no writes is said once, and again when it has taken some in between.
     """
     said: str | None = None
-    async for _ in periodic(PERIOD_S):
-        trouble = await _trim(effects)
-        if trouble is not None and trouble != said:
-            _log.warning("cannot keep the logs within bounds cause=%r", trouble)
-        said = trouble
+    async with aclosing(periodic(PERIOD_S)) as ticks:
+        async for _ in ticks:
+            trouble = await _trim(effects)
+            if trouble is not None and trouble != said:
+                _log.warning("cannot keep the logs within bounds cause=%r", trouble)
+            said = trouble
 
 
 async def _trim(effects: Effects) -> str | None:

@@ -69,16 +69,24 @@ class ProcessWatch:
         if self._transactions.running.value is None:
             await self._floor.guard_all(state, self._registry.value, handles)
         for name, record in state.processes.items():
-            if isinstance(record, Bound):
+            if isinstance(record, Bound) and not self._hosts_us(record.identity):
                 nursery.start_soon(self._watch, name, record.identity, handles.get(name))
 
     def _open(self, state: NodeState) -> dict[str, ProcessHandle]:
+        # A number of the past may be the agent's own by now, or its parent's: never a target.
+        own = self._effects.own_pids()
         opened = {
             name: self._effects.open_process(record.identity)
             for name, record in state.processes.items()
-            if isinstance(record, Bound)
+            if isinstance(record, Bound) and record.identity.pid not in own
         }
         return {name: handle for name, handle in opened.items() if handle is not None}
+
+    def _hosts_us(self, identity: Identity) -> bool:
+        """The agent was started inside the model: it ends with it."""
+        now = self._effects.identify(identity.pid)
+        ours = identity.pid in self._effects.own_pids()
+        return ours and now is not None and identity.matches(now)
 
     async def _state(self) -> NodeState:
         try:

@@ -16,7 +16,6 @@ from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.units import render_seconds
 from lumbridge_compute.effects import Holder
 from lumbridge_compute.errors import Exit, OperatorError
-from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
 from lumbridge_compute.journal import Journal
 from lumbridge_compute.orders import Node, Order, run_order
@@ -40,7 +39,7 @@ class Running:
     since_s: float
 
     def __str__(self) -> str:
-        return _title(self.order)
+        return str(self.order)
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +202,7 @@ class Transactions:
             if not order.dry_run:
                 self._news.tell(event)
 
-        effects = HostEffects(self._node.site.root, client_pid=client_pid)
+        effects = self._node.effects.for_client(client_pid)
         return replace(self._node, effects=effects, emit=tell)
 
     def _busy(self) -> str | None:
@@ -213,7 +212,7 @@ class Transactions:
             what, client_pid = str(running), running.client_pid
             age = f", for {render_seconds(trio.current_time() - running.since_s)}"
         elif self._waiting:
-            what, client_pid, age = _title(self._waiting[0].order), self._waiting[0].client_pid, ""
+            what, client_pid, age = str(self._waiting[0].order), self._waiting[0].client_pid, ""
         else:
             return None
         client = f" on behalf of pid {client_pid}" if client_pid else ""
@@ -227,10 +226,6 @@ def _refused(order: Order, busy: str) -> Outcome:
 
 def _withdrawn(order: Order) -> Outcome:
     return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
-
-
-def _title(order: Order) -> str:
-    return f"{order.command} {order.name or ''}".strip()
 
 
 def _leaving(order: Order) -> Outcome:

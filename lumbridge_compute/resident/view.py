@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
 
 from lumbridge_compute import __version__
-from lumbridge_compute.control.protocol import AgentDocument
+from lumbridge_compute.core.documents import AgentDocument, StatusDocument
+from lumbridge_compute.core.registry import Registry
+from lumbridge_compute.core.report import AgentView
+from lumbridge_compute.core.report_status import status_document
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.units import render_bytes, render_seconds
+from lumbridge_compute.effects import Effects
 from lumbridge_compute.gateway.driver import Gateways
+from lumbridge_compute.looking import Look
 from lumbridge_compute.resident.declared import Declared
 from lumbridge_compute.resident.floor_watch import FloorWatch
 from lumbridge_compute.resident.news import News
@@ -21,7 +28,9 @@ from lumbridge_compute.resident.transactions import Transactions
 class Resident:
     """The parts of a running agent that its control socket reaches."""
 
-    root: str
+    site: Site
+    read_registry: Callable[[], Registry]
+    effects: Effects
     declared: Declared
     gateways: Gateways
     floor: FloorWatch
@@ -51,22 +60,17 @@ class Resident:
                 "cause": self.floor.status.cause,
                 "blind": self.floor.status.blind,
             },
-            "gateways": [
-                {
-                    "listen": str(each.listen),
-                    "upstream": str(each.upstream),
-                    "mode": each.mode,
-                    "connections": each.connections,
-                    "held": each.held,
-                    "total": each.total,
-                    "refused": each.refused,
-                    "reset": each.reset,
-                    "up_bytes": each.up_bytes,
-                    "down_bytes": each.down_bytes,
-                }
-                for each in self.gateways.status()
-            ],
+            "gateways": list(self.gateways.status()),
         }
+
+    async def status(self) -> StatusDocument:
+        """The node as `status --json` shows it.  Raises OSError where we can't look."""
+        look = Look(self.site, self.read_registry, self.effects)
+        while look.again():
+            if look.pending:
+                await look.ask()
+        agent = AgentView(running=True, pid=os.getpid(), version=__version__, told=self.document())
+        return status_document(look.status(agent))
 
     def line(self) -> str:
         """One line for a person: what goes on."""

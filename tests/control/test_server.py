@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,15 @@ import trio.testing
 from trio_util import AsyncValue
 
 from lumbridge_compute.cli.ask_agent import ask_agent
+from lumbridge_compute.cli.node import read_status
 from lumbridge_compute.client import AgentLost, AgentRefused, NoAgent, Node
 from lumbridge_compute.control.protocol import MAX_BODY_BYTES, PROTOCOL_HEADER, SOCKET_NAME
 from lumbridge_compute.control.server import MAX_CONNECTIONS, SEND_S, serve_control
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.core.registry import Registry
+from lumbridge_compute.core.report_status import status_document
 from lumbridge_compute.core.site import Site
+from lumbridge_compute.core.world import Listener
 from lumbridge_compute.errors import Exit, Refused
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.host.lock import AGENT_LOCK_NAME, NodeLock, try_lock
@@ -43,16 +46,24 @@ def root(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def served(root: Path, *, send_s: float = SEND_S) -> AsyncIterator[Resident]:
+async def served(
+    root: Path,
+    *,
+    send_s: float = SEND_S,
+    effects: HostEffects | None = None,
+) -> AsyncIterator[Resident]:
     """A resident agent without the machine's side, at its socket."""
     lock = try_lock(str(root / ".kuda" / AGENT_LOCK_NAME), "agent")
     assert isinstance(lock, NodeLock)
-    effects, news = HostEffects(str(root)), News()
-    node = OrderNode(effects, Site(str(root), {}), lambda: Registry({}, {}), news.tell)
+    effects, news = effects or HostEffects(str(root)), News()
+    site = Site(str(root), {})
+    node = OrderNode(effects, site, lambda: Registry({}, {}), news.tell)
     gateways = Gateways(())
     transactions = Transactions(node, news)
     resident = Resident(
-        str(root),
+        site,
+        lambda: Registry({}, {}),
+        effects,
         Declared(lambda: Registry({}, {}), Overrides()),
         gateways,
         FloorWatch(effects, 0),
@@ -102,6 +113,32 @@ async def test_an_order_is_carried_out_and_its_outcome_told(root: Path) -> None:
         assert node.agent_version is not None
         assert await node.cancel() is False
         assert await node.cancel_running() is False
+
+
+async def test_the_status_is_the_one_that_a_command_shows(root: Path) -> None:
+    async with served(root), Node(root) as node:
+        (root / "compute.yaml").write_text("version: 1\nmodels: {}\nscenes: {}\n")
+        told = await node.status()
+        shown = await trio.to_thread.run_sync(lambda: status_document(read_status(str(root), {})))
+        told["memory"]["available_bytes"] = shown["memory"]["available_bytes"]
+        assert told == shown
+        assert told["verdict"] == "idle"
+        assert told["agent"]["pid"] == os.getpid()
+
+
+class Blind(HostEffects):
+    """A machine that has no descriptor left to look with."""
+
+    def listeners(
+        self, ports: Collection[int], among: Collection[int] | None = None
+    ) -> tuple[Listener, ...]:
+        raise OSError(24, "Too many open files")
+
+
+async def test_a_status_that_can_not_be_had_is_refused_with_its_cause(root: Path) -> None:
+    async with served(root, effects=Blind(str(root))), Node(root) as node:
+        with pytest.raises(AgentRefused, match="cannot look at the node: Too many open files"):
+            await node.status()
 
 
 async def test_the_socket_is_private_and_leaves_with_the_agent(root: Path) -> None:

@@ -63,6 +63,13 @@ def test_the_environment_is_inherited_less_what_a_manager_tells_one_process_alon
         "WATCHDOG_PID": "1",
         "WATCHDOG_USEC": "1",
         "JOURNAL_STREAM": "8:9",
+        "INVOCATION_ID": "0f3c",
+        "SYSTEMD_EXEC_PID": "311",
+        "MANAGERPID": "1",
+        "MANAGERPIDFDID": "7",
+        "FDSTORE": "256",
+        "MEMORY_PRESSURE_WATCH": "/sys/fs/cgroup/agent/memory.pressure",
+        "MEMORY_PRESSURE_WRITE": "c29tZQ==",
         TOKEN_VARIABLE: "of another model",
     }
     assert launch_of(model(), ROOT, {"PATH": "/bin", **told}).env == {"PATH": "/bin"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from lumbridge_compute.core.documents import AgentDocument
 from lumbridge_compute.core.registry import Address, GatewaySpec, Registry
 from lumbridge_compute.core.report import AgentView, GatewayView, NodeStatus
 from lumbridge_compute.core.report_status import render_status, status_document
@@ -11,7 +12,7 @@ from lumbridge_compute.core.state import NodeState
 from lumbridge_compute.core.values import replace
 from lumbridge_compute.core.world import World
 
-TOLD: dict[str, Any] = {
+TOLD: AgentDocument = {
     "pid": 311,
     "version": "0.1.0",
     "registry_fault": None,
@@ -37,7 +38,9 @@ def lines(agent: AgentView) -> str:
 
 
 def resident(version: str = "0.1.0", **told: Any) -> AgentView:
-    return AgentView(running=True, pid=311, version=version, told=TOLD | told)
+    return AgentView(
+        running=True, pid=311, version=version, told=cast("AgentDocument", {**TOLD, **told})
+    )
 
 
 def test_at_rest() -> None:
@@ -55,7 +58,7 @@ def test_its_floor_is_the_one_in_force() -> None:
 def test_what_it_does_and_who_waits() -> None:
     doing = {"command": "activate", "name": "day", "client_pid": 7, "age_s": 42.0}
     text = lines(resident(transaction=doing, waiting=2))
-    assert "activate day, for 42 s, 2 waiting" in text
+    assert "scene activate day, for 42 s, 2 waiting" in text
 
 
 def test_before_its_resume() -> None:
@@ -69,7 +72,9 @@ def test_an_agent_of_another_version_is_named() -> None:
 def test_one_that_does_not_answer_is_stuck() -> None:
     agent = AgentView(running=True, pid=311)
     assert "agent: pid 311 holds its lock and does not answer: it is stuck" in lines(agent)
-    assert status_document(replace(NODE, agent=agent))["agent_state"]["stuck"] is True
+    told = status_document(replace(NODE, agent=agent))["agent_state"]
+    assert told is not None
+    assert told["stuck"] is True
 
 
 def test_a_refused_registry_a_blind_floor_and_a_missing_sampler_are_told() -> None:

@@ -70,7 +70,7 @@ async def _run(
     began_s = world.now_s
     events: list[Event] = []
     interruption = Interruption()
-    effects = SimEffects(world, _Nobody(), faults, interruption)
+    effects = SimEffects(world, Nobody(), faults, interruption)
     effects.witness = witness(effects)
     node = Node(
         effects, SITE, lambda: world.registry, events.append, floor_bytes, SimSurroundings(effects)
@@ -94,7 +94,7 @@ def _only_killed(error: BaseException) -> bool:
     return isinstance(error, Killed | trio.Cancelled)
 
 
-class _Nobody:
+class Nobody:
     """Sees nothing: until the witness is there."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:

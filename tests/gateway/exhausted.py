@@ -55,13 +55,13 @@ def main(free: str) -> None:
         rig.clock.now += PAUSE_S
         if free == "one":
             assert rig.how_it_ends(first) == rig.how_it_ends(second) == RST
-            assert rig.gateway.status().refused == 2
+            assert rig.gateway.status()["refused"] == 2
         else:
             for client in (first, second):
                 client.send(b"x")
                 with rig.server() as server:
                     assert rig.read(server, 1) == b"x"
-            assert rig.gateway.status().refused == 0
+            assert rig.gateway.status()["refused"] == 0
         with rig.client(), rig.server():
             pass
         first.close()

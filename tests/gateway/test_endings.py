@@ -79,7 +79,7 @@ def test_a_clean_end_comes_after_all_bytes_and_only_where_the_peer_ended(
                     assert disturbed
                 elif not reader.gone:
                     judge(rig, reader, writer, disturbed=disturbed)
-        rig.until(lambda: rig.gateway.status().connections == 0, "the end of the connection")
+        rig.until(lambda: rig.gateway.status()["connections"] == 0, "the end of the connection")
 
 
 def judge(rig: Rig, reader: Peer, writer: Peer, *, disturbed: bool) -> None:

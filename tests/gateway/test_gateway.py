@@ -27,7 +27,7 @@ def no_upstream() -> Iterator[Rig]:
 
 def held(rig: Rig) -> int:
     rig.settle()
-    return rig.gateway.status().held
+    return rig.gateway.status()["held"]
 
 
 def nobody_came(rig: Rig) -> bool:
@@ -54,7 +54,7 @@ def test_a_client_of_another_network_is_reset() -> None:
         assert rig.how_it_ends(client) == RST
         assert nobody_came(rig)
         status = rig.gateway.status()
-        assert (status.total, status.refused, status.reset) == (1, 1, 0)
+        assert (status["total"], status["refused"], status["reset"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -78,13 +78,14 @@ def test_a_client_of_a_refusing_upstream_is_reset_at_once(no_upstream: Rig) -> N
     with rig.client() as client:
         assert rig.how_it_ends(client) == RST
     status = rig.gateway.status()
-    assert (status.total, status.refused, status.connections, status.reset) == (1, 1, 0, 0)
+    assert (status["total"], status["refused"]) == (1, 1)
+    assert (status["connections"], status["reset"]) == (0, 0)
 
 
 def test_an_expected_upstream_that_refuses_holds_its_clients(no_upstream: Rig) -> None:
     rig = no_upstream
     rig.gateway.expect()
-    assert rig.gateway.status().mode == "expecting"
+    assert rig.gateway.status()["mode"] == "expecting"
     with rig.client() as first, rig.client() as second:
         first.send(b"1")
         second.send(b"2")
@@ -95,13 +96,13 @@ def test_an_expected_upstream_that_refuses_holds_its_clients(no_upstream: Rig) -
         rig.advance(RETRY_S)
         with rig.server() as one, rig.server() as other:
             assert {rig.read(one, 1), rig.read(other, 1)} == {b"1", b"2"}
-        assert rig.gateway.status().held == 0
+        assert rig.gateway.status()["held"] == 0
 
 
 def test_an_expected_upstream_that_accepts_is_relayed_to(rig: Rig) -> None:
     rig.gateway.expect()
     with rig.client(), rig.server():
-        assert rig.gateway.status().connections == 1
+        assert rig.gateway.status()["connections"] == 1
 
 
 def test_what_still_refuses_when_it_is_settled_resets_the_held(no_upstream: Rig) -> None:
@@ -111,7 +112,7 @@ def test_what_still_refuses_when_it_is_settled_resets_the_held(no_upstream: Rig)
         rig.until(lambda: held(rig) == 1)
         rig.gateway.settle()
         assert rig.how_it_ends(client) == RST
-    assert rig.gateway.status().refused == 1
+    assert rig.gateway.status()["refused"] == 1
 
 
 def test_an_expected_upstream_is_tried_again_when_the_one_it_was_tried_for_has_left(
@@ -192,7 +193,7 @@ def test_a_held_client_is_served_after_the_release(rig: Rig) -> None:
             assert rig.read(server, 5) == b"early"
             rig.write(server, b"late")
             assert rig.read(client, 4) == b"late"
-    assert rig.gateway.status().refused == 0
+    assert rig.gateway.status()["refused"] == 0
 
 
 def test_running_connections_go_on_while_new_ones_are_held(rig: Rig) -> None:
@@ -225,7 +226,7 @@ def test_held_clients_are_bounded_in_number() -> None:
             rig.until(lambda: held(rig) == 2)
             with rig.client() as third:
                 assert rig.how_it_ends(third) == RST
-            assert (rig.gateway.status().held, rig.gateway.status().refused) == (2, 1)
+            assert (rig.gateway.status()["held"], rig.gateway.status()["refused"]) == (2, 1)
 
 
 def test_held_clients_are_bounded_in_time() -> None:
@@ -272,7 +273,7 @@ def test_a_client_whose_upstream_has_not_accepted_is_held_too() -> None:
         rig.gateway.hold()
         stuck = held(rig)
         assert stuck >= 1
-        assert rig.gateway.status().connections == 4 - stuck
+        assert rig.gateway.status()["connections"] == 4 - stuck
         clients[-1].close()
         rig.until(lambda: held(rig) == stuck - 1)
         for client in clients:
@@ -340,7 +341,7 @@ def test_one_that_waits_for_its_answer_may_finish_until_the_time_is_over(rig: Ri
         rig.advance(10)
         rig.gateway.drain(30)
         rig.advance(29.9)
-        assert rig.gateway.status().connections == 1
+        assert rig.gateway.status()["connections"] == 1
         rig.advance(0.1)
         assert rig.how_it_ends(client) == RST
 
@@ -355,8 +356,8 @@ def test_tokens_keep_a_stream_alive_while_it_drains(rig: Rig) -> None:
             rig.advance(1.9)
         server.close()
         client.close()
-        rig.until(lambda: rig.gateway.status().connections == 0)
-        assert rig.gateway.status().reset == 0
+        rig.until(lambda: rig.gateway.status()["connections"] == 0)
+        assert rig.gateway.status()["reset"] == 0
 
 
 def test_a_drain_without_time_cuts_at_once(rig: Rig) -> None:
@@ -395,7 +396,7 @@ def test_a_cut_in_the_middle_of_a_stream_is_a_reset_on_both_sides(rig: Rig) -> N
         assert rig.read(client, 5) == b"token"
         rig.gateway.cut()
         assert rig.how_it_ends(client) == rig.how_it_ends(server) == RST
-    assert rig.gateway.status().reset == 1
+    assert rig.gateway.status()["reset"] == 1
 
 
 def test_a_cut_leaves_the_held_alone(rig: Rig) -> None:

@@ -17,6 +17,7 @@ from tests.proof.report import render_told
 COMMANDS = (
     ("day", "activate-night"),
     ("rebooted", "resume"),
+    ("rebooted", "resume-agent"),
     ("crashed_stopping", "resume"),
     ("night", "deactivate"),
 )
@@ -60,6 +61,19 @@ def test_a_second_interrupt_leaves_at_once_and_resume_converges(
     run = telling.run("command", ORDERS[order], (twice,))
     assert run.outcome is not None
     assert run.outcome.exit in (Exit.DONE, Exit.INTERRUPTED, Exit.DEGRADED)
+    telling.converge()
+    told = telling.told()
+    assert not told.violations, render_told(told)
+
+
+@pytest.mark.parametrize(("start", "order", "fault"), list(_moments(lasting=True)))
+def test_an_agent_that_leaves_at_once_leaves_what_the_next_resume_finishes(
+    start: str, order: str, fault: Fault
+) -> None:
+    leave = Fault(Kind.LEAVE, fault.number, fault.after)
+    telling = Telling(Story(start, order, (leave,)))
+    run = telling.run("command", ORDERS[order], (leave,))
+    assert run.outcome is not None
     telling.converge()
     told = telling.told()
     assert not told.violations, render_told(told)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lumbridge_compute.cli.ask_agent import ask_agent
-from lumbridge_compute.control.protocol import AgentDocument
+from lumbridge_compute.core.documents import AgentDocument
 from tests.system.node import BOUND_S, SystemNode, until
 
 

@@ -99,7 +99,7 @@ def test_a_second_order_is_refused_and_names_the_first(slow: SystemNode) -> None
     ran = slow.run("scene", "deactivate", "--json")
     assert ran.exit == 5
     said = ran.json["error"]
-    assert f"the agent (pid {agent.process.pid}) is busy with 'activate slow'" in said
+    assert f"the agent (pid {agent.process.pid}) is busy with 'scene activate slow'" in said
     assert f"on behalf of pid {command.pid}" in said
     told = agent.told()["transaction"]
     assert told is not None
