@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +20,6 @@ from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refuse
 from lumbridge_compute.host.files import make_private_folder, open_private_folder
 from lumbridge_compute.host.lock import AGENT_LOCK_NAME, NodeLock, try_lock
 from lumbridge_compute.host.service_manager import take_descriptors
-from lumbridge_compute.host.spawn import normalise_signals
 from lumbridge_compute.resident.declared import Overrides
 
 _log = logging.getLogger("lumbridge_compute.agent")
@@ -34,7 +31,6 @@ def run_agent_command(call: Call) -> int:
     check_owner(root, "agent")
     gc.enable()
     set_up_log(call)
-    _take_signals()
     with _agent_lock(root):
         settings = AgentSettings(
             root,
@@ -89,13 +85,6 @@ def _overrides(call: Call) -> Overrides:
     pairs = zip(listens, upstreams, strict=True)
     specs = tuple(GatewaySpec(listen, upstream) for listen, upstream in pairs)
     return Overrides(specs, call.options.floor)
-
-
-def _take_signals() -> None:
-    """Until the agent listens, and once it has left, there is nothing to put in order."""
-    normalise_signals()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(int(Exit.DONE)))
 
 
 @contextmanager
