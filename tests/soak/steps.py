@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.soak.soaked import GOOD, SLOW, WRONG, Soaked, Violation
 from tests.system.node import alive
@@ -119,6 +120,8 @@ def interrupt(soaked: Soaked, pick: random.Random) -> None:
     """Ctrl-C or SIGTERM in mid-switch, once or twice."""
     twice = pick.random() < 0.3
     command = soaked.node.start("scene", "activate", pick.choice((*GOOD, *WRONG, SLOW)))
+    # Before that it is Python that begins, and the signal itself ends it.
+    soaked.until(lambda: _takes_term(command.pid) or not alive(command.pid), "it takes signals")
     _wait_a_moment(command, pick)
     command.send_signal(pick.choice((signal.SIGINT, signal.SIGTERM)))
     if twice:
@@ -309,6 +312,16 @@ def _kill_one(soaked: Soaked, pick: random.Random) -> str:
     if soaked.agent is not None:
         soaked.until(lambda: soaked.state().active_scene is None, "the death is recorded")
     return name
+
+
+def _takes_term(pid: int) -> bool:
+    """True once SIGTERM is caught there.  Source: proc(5), SigCgt in /proc/PID/status."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 def _wait_a_moment(command: subprocess.Popen[bytes], pick: random.Random) -> None:
