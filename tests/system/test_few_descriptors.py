@@ -1,15 +1,17 @@
-"""A command with too few descriptors is refused before its first change, not lost in the middle."""
+"""Too few descriptors: refused before the first change, and never because clients have them all."""
 
 from __future__ import annotations
 
 import resource
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 from lumbridge_compute.cli.loop import NEEDED_DESCRIPTORS
 from tests.system.agent import start_agent
-from tests.system.node import SystemNode
+from tests.system.node import SystemNode, free_port
 
 FEWEST = 6  # Python itself needs some to begin
 ENOUGH = NEEDED_DESCRIPTORS + 12
@@ -33,3 +35,24 @@ def test_too_few_descriptors_are_refused(pair: SystemNode, *, resident: bool) ->
         assert (pair.root / ".kuda" / "state.yaml").read_bytes() == before
     assert pair.status()["verdict"] == "exact"
     pair.ok("scene", "activate", "night", preexec_fn=limit(ENOUGH))
+
+
+def test_clients_that_use_up_the_gateways_descriptors_do_not_stop_a_switch(
+    pair: SystemNode,
+) -> None:
+    listen = free_port()
+    pair.settings["gateways"] = [
+        {"listen": f"127.0.0.1:{listen}", "upstream": f"127.0.0.1:{pair.models['voice']['port']}"}
+    ]
+    pair.write()
+    agent = start_agent(pair, preexec_fn=limit(100))
+    pair.ok("scene", "activate", "day")
+    with ExitStack() as opened:
+        for _ in range(100):
+            client = opened.enter_context(socket.create_connection(("127.0.0.1", listen), 20))
+            client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+        pair.ok("scene", "activate", "night")
+        pair.ok("scene", "activate", "day")
+    assert pair.status()["verdict"] == "exact"
+    assert "Too many open files" not in agent.log
+    agent.leave()
