@@ -7,6 +7,7 @@
     ├── memory watchdog    the floor
     ├── process watch      a pidfd for each owned model
     ├── log keeper         the models' logs within their bounds
+    ├── lock watch         leaves when its folder was taken away
     ├── transactions       one at a time, each in its own cancel scope
     ├── resume-once        one resume, then done
     └── signals            leave, models untouched · read the registry again
@@ -35,6 +36,7 @@ from lumbridge_compute.orders import Node
 from lumbridge_compute.resident.around import Around
 from lumbridge_compute.resident.declared import Declared, Doors, Overrides
 from lumbridge_compute.resident.floor_watch import FloorWatch
+from lumbridge_compute.resident.lock_watch import watch_lock
 from lumbridge_compute.resident.log_keeper import keep_logs
 from lumbridge_compute.resident.news import News
 from lumbridge_compute.resident.process_watch import ProcessWatch
@@ -49,12 +51,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How an agent is started: the node's root, absolute, and what overrides its registry."""
+    """How an agent is started: the node's root, absolute, and what overrides its registry.
+
+    `holds_lock` says whether the agent's lock still keeps others out.
+    """
 
     root: str
     environ: Mapping[str, str]
     read_registry: Callable[[], Registry]
     overrides: Overrides
+    holds_lock: Callable[[], bool]
     handed_over: tuple[int, ...] = ()
 
 
@@ -114,6 +120,7 @@ async def _serve(settings: AgentSettings, declared: Declared, doors: Doors) -> N
         agent.start_soon(transactions.run)
         agent.start_soon(watch.run)
         agent.start_soon(keep_logs, effects)
+        agent.start_soon(watch_lock, settings.holds_lock, transactions)
         await agent.start(serve_control, resident)
         service.keep(doors.listeners)
         service.ready()

@@ -31,12 +31,13 @@ def run_agent_command(call: Call) -> int:
     check_owner(root, "agent")
     gc.enable()
     set_up_log(call)
-    with _agent_lock(root):
+    with _agent_lock(root) as lock:
         settings = AgentSettings(
             root,
             call.environ,
             lambda: registry_of(root),
             overrides,
+            lambda: _is_in_place(lock, root),
             tuple(take_descriptors()),
         )
         _serve(settings, verbose=call.options.verbose)
@@ -88,7 +89,7 @@ def _overrides(call: Call) -> Overrides:
 
 
 @contextmanager
-def _agent_lock(root: str) -> Iterator[None]:
+def _agent_lock(root: str) -> Iterator[NodeLock]:
     """Be the node's one agent.  Raises Busy with the name of the other, or Refused."""
     make_private_folder(root)
     try:
@@ -106,6 +107,17 @@ def _agent_lock(root: str) -> Iterator[None]:
             "one agent serves a node: see `lumbridge-compute status`",
         )
     try:
-        yield
+        yield lock
     finally:
         lock.release()
+
+
+def _is_in_place(lock: NodeLock, root: str) -> bool:
+    """Whether who looks for the agent's lock finds `lock`; so where that can't be told now."""
+    try:
+        with open_private_folder(root) as folder:
+            return lock.is_at(AGENT_LOCK_NAME, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
