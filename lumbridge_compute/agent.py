@@ -6,6 +6,7 @@
     ├── gateways           listeners, relays
     ├── memory watchdog    the floor
     ├── log keeper         the models' logs within their bounds
+    ├── lock watch         leaves when its folder was taken away
     ├── transactions       one at a time, each in its own cancel scope
     ├── process watch      a pidfd for each owned model
     ├── control            HTTP on the unix socket
@@ -37,6 +38,7 @@ from lumbridge_compute.resident.around import Around
 from lumbridge_compute.resident.child import child
 from lumbridge_compute.resident.declared import Declared, Doors, Overrides
 from lumbridge_compute.resident.floor_watch import FloorWatch, OpenGuard
+from lumbridge_compute.resident.lock_watch import watch_lock
 from lumbridge_compute.resident.log_keeper import keep_logs
 from lumbridge_compute.resident.news import News
 from lumbridge_compute.resident.process_watch import ProcessWatch
@@ -52,12 +54,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How an agent is started: the node's root, absolute, and what overrides its registry."""
+    """How an agent is started: the node's root, absolute, and what overrides its registry.
+
+    `holds_lock` says whether the agent's lock still keeps others out.
+    """
 
     root: str
     environ: Mapping[str, str]
     read_registry: Callable[[], Registry]
     overrides: Overrides
+    holds_lock: Callable[[], bool]
     handed_over: tuple[int, ...] = ()
 
 
@@ -133,6 +139,7 @@ async def _serve(
         child(gateways.run),
         child(floor.run, ready=True),
         child(keep_logs, effects),
+        child(watch_lock, settings.holds_lock, transactions),
         child(transactions.run),
         child(watch.run),
         child(serve_control, resident, ready=True),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +20,6 @@ from lumbridge_compute.errors import BadInput, Busy, Exit, OperatorError, Refuse
 from lumbridge_compute.host.files import make_private_folder, open_private_folder
 from lumbridge_compute.host.lock import AGENT_LOCK_NAME, NodeLock, try_lock
 from lumbridge_compute.host.service_manager import take_descriptors
-from lumbridge_compute.host.spawn import normalise_signals
 from lumbridge_compute.resident.declared import Overrides
 
 _log = logging.getLogger("lumbridge_compute.agent")
@@ -35,13 +32,13 @@ def run_agent_command(call: Call) -> int:
     check_owner(root, "agent")
     gc.enable()
     set_up_log(call)
-    _take_signals()
-    with _agent_lock(root):
+    with _agent_lock(root) as lock:
         settings = AgentSettings(
             root,
             call.environ,
             lambda: registry_of(root),
             overrides,
+            lambda: _is_in_place(lock, root),
             tuple(take_descriptors()),
         )
         _serve(settings, verbose=call.options.verbose)
@@ -92,15 +89,8 @@ def _overrides(call: Call) -> Overrides:
     return Overrides(specs, call.options.floor)
 
 
-def _take_signals() -> None:
-    """Until the agent listens, and once it has left, there is nothing to put in order."""
-    normalise_signals()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(int(Exit.DONE)))
-
-
 @contextmanager
-def _agent_lock(root: str) -> Iterator[None]:
+def _agent_lock(root: str) -> Iterator[NodeLock]:
     """Be the node's one agent.  Raises Busy with the name of the other, or Refused."""
     make_private_folder(root)
     try:
@@ -118,6 +108,17 @@ def _agent_lock(root: str) -> Iterator[None]:
             "one agent serves a node: see `lumbridge-compute status`",
         )
     try:
-        yield
+        yield lock
     finally:
         lock.release()
+
+
+def _is_in_place(lock: NodeLock, root: str) -> bool:
+    """Whether who looks for the agent's lock finds `lock`; so where that can't be told now."""
+    try:
+        with open_private_folder(root) as folder:
+            return lock.is_at(AGENT_LOCK_NAME, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

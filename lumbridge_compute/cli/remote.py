@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 import trio
 
 from lumbridge_compute import __version__
 from lumbridge_compute.cli.errand import Errand
+from lumbridge_compute.cli.loop import cannot_begin, run_loop
 from lumbridge_compute.client import Node
 from lumbridge_compute.core.events import Event, EventKind, Outcome
 from lumbridge_compute.errors import Exit, OperatorError
@@ -23,7 +24,7 @@ def run_by_agent(errand: Errand) -> Outcome:
 
     Raises NoAgent and AgentStuck where nothing was begun, AgentLost where the end is not known.
     """
-    return trio.run(_run, errand)
+    return run_loop(lambda: _run(errand))
 
 
 async def _run(errand: Errand) -> Outcome:
@@ -41,9 +42,14 @@ async def _run(errand: Errand) -> Outcome:
             failures.append(error)
         nursery.cancel_scope.cancel()
 
-    async with Node(errand.root) as node, trio.open_nursery() as nursery:
-        nursery.start_soon(listen, node)
-        nursery.start_soon(carry_out, node)
+    async with AsyncExitStack() as opened:
+        try:
+            node = await opened.enter_async_context(Node(errand.root))
+        except OSError as error:
+            raise cannot_begin(error) from error
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen, node)
+            nursery.start_soon(carry_out, node)
     if failures:
         raise failures[0]
     return _with_versions(outcomes[0], node.agent_version)

@@ -97,9 +97,9 @@ def handler(options: argparse.Namespace) -> Handler:
 
         return run_transaction
     if command == "agent":
-        from lumbridge_compute.cli.agent import run_agent_command
+        from lumbridge_compute.cli.begin_agent import begin_agent
 
-        return run_agent_command
+        return begin_agent
     return _other(command)
 
 

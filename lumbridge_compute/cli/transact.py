@@ -16,6 +16,7 @@ from lumbridge_compute.cli.call import Call
 from lumbridge_compute.cli.errand import Errand
 from lumbridge_compute.cli.failure import own_fault
 from lumbridge_compute.cli.guard import check_descriptors, check_owner
+from lumbridge_compute.cli.loop import run_loop
 from lumbridge_compute.cli.node import has_agent, registry_of, state_of
 from lumbridge_compute.cli.progress import Progress
 from lumbridge_compute.core.events import Event, EventKind, Outcome
@@ -90,7 +91,7 @@ def _carry_out(
             return outcome
         effects, site = call.open_effects(root), Site(root, call.environ)
         node = Node(effects, site, lambda: registry_of(root), tell)
-        return trio.run(_run, node, order, interruption, caught)
+        return run_loop(lambda: _run(node, order, interruption, caught))
     except OperatorError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the node may be half changed

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -52,7 +52,11 @@ def make_app(resident: Resident) -> Starlette:
             Route("/history", views.history),
             Route("/events", views.events),
         ],
-        exception_handlers={HTTPException: _refuse, WireError: _refuse_value},
+        exception_handlers={
+            HTTPException: _refuse,
+            WireError: _refuse_value,
+            ClientDisconnect: _let_go,
+        },
     )
 
 
@@ -151,12 +155,17 @@ async def _read_body(request: Request) -> dict[str, Any]:
     if bound.cancelled_caught:
         raise HTTPException(408, f"the request did not come within {BODY_S:g} s")
     try:
-        body = json.loads(bytes(data) or b"{}")
+        body = json.loads(bytes(data) or b"{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise WireError(f"the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise WireError(f"the body wants an object, found {type(body).__name__}")
     return body
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN compares with nothing, so no limit would hold.  Source: RFC 8259, section 6."""
+    raise ValueError(f"{name} is no number")
 
 
 def _json(document: object, status: int = 200) -> Response:
@@ -170,3 +179,8 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 async def _refuse_value(_request: Request, error: Exception) -> Response:
     return _json({"error": f"cannot understand the request: {error}", "hint": _HINT}, 400)
+
+
+async def _let_go(_request: Request, _error: Exception) -> Response:
+    """A client that left before it had said what it wants: nobody reads this."""
+    return Response(status_code=400)

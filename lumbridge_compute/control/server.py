@@ -22,6 +22,12 @@ _FAREWELL_S = 0.5
 """How long answers may still go out once the agent leaves."""
 
 _ACCEPT_PAUSE_S = 0.1
+_HTTP_2 = (b"HTTP/1.1 101", b"\0")
+"""An answer that begins so is the turn to it: the consent to an upgrade, or the length of a frame.
+
+Source: RFC 9113, 4.1 "Frame Format"; RFC 7540, 3.2.
+"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -91,9 +97,10 @@ class _Server:
     async def _serve(self, sock: trio.socket.SocketType, place: object) -> None:
         try:
             if read_peer_uid(sock.fileno()) in (0, os.geteuid()):
-                stream = _PatientStream(sock, self._send_s)
                 state = ConnectionState({})
-                await TCPServer(self._app, self._config, self._context, state, stream)  # type: ignore[arg-type]
+                with trio.CancelScope() as end:
+                    stream = _PatientStream(sock, self._send_s, end)
+                    await TCPServer(self._app, self._config, self._context, state, stream)  # type: ignore[arg-type]
         except Exception:  # noqa: BLE001 - no client may end the agent
             _log.exception("a connection to the control socket broke")
         finally:
@@ -102,17 +109,23 @@ class _Server:
 
 
 class _PatientStream:
-    """A stream whose client has to take what it asked for within a bounded time.
+    """A stream of HTTP/1 whose client has to take what it asked for within a bounded time.
 
-    hypercorn shields what it sends from every cancellation.
+    hypercorn shields what it sends from every cancellation, and can't be told to leave HTTP/2
+    alone, where a silent client keeps its place without a bound.
     """
 
-    def __init__(self, sock: trio.socket.SocketType, send_s: float) -> None:
+    def __init__(self, sock: trio.socket.SocketType, send_s: float, end: trio.CancelScope) -> None:
+        """`end` is cancelled to end the connection."""
         self.socket = sock
         self._send_s = send_s
         self._stream = trio.SocketStream(sock)
+        self._end = end
 
     async def send_all(self, data: bytes) -> None:
+        if data.startswith(_HTTP_2):
+            self._end.cancel()
+            raise trio.BrokenResourceError("the client wants HTTP/2")
         with trio.move_on_after(self._send_s) as bound:
             await self._stream.send_all(data)
         if bound.cancelled_caught:

@@ -1,4 +1,4 @@
-"""Takes clients from a listening socket, and pauses when the process is out of descriptors."""
+"""Takes clients from a listening socket, and pauses while they have used up their descriptors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from select import EPOLLIN
 
 from lumbridge_compute.gateway.engine import Engine, Timer
+from lumbridge_compute.gateway.room import has_room
 
 PAUSE_S = 0.05
 
@@ -57,6 +58,9 @@ class Acceptor:
 
     def _accept(self) -> bool:
         """One client; False when there is none, or none can be taken now."""
+        if not has_room(self._listener):
+            self.pause()
+            return False
         try:
             sock, address = self._listener.accept()
         except BlockingIOError:

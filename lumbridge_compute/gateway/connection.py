@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import os
 import socket
 from select import EPOLLERR, EPOLLHUP, EPOLLOUT, EPOLLRDHUP
 from typing import Protocol
@@ -11,6 +12,7 @@ from typing import Protocol
 from lumbridge_compute.core.registry import Address
 from lumbridge_compute.gateway import sockets
 from lumbridge_compute.gateway.engine import Engine
+from lumbridge_compute.gateway.room import is_for_clients
 from lumbridge_compute.gateway.side import Meter, Side
 
 
@@ -68,6 +70,9 @@ class Connection:
         Raises OSError when no socket can be had; the connection is waiting then as before.
         """
         sock = sockets.open_socket(upstream)
+        if not is_for_clients(sock.fileno()):
+            sock.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         error = sock.connect_ex((upstream.host, upstream.port))
         self.upstream = Side(self._engine, sock, self, self._upstream_meter)
         self.state = State.CONNECTING

@@ -7,6 +7,8 @@ import fcntl
 import os
 from typing import NamedTuple
 
+from lumbridge_compute.gateway.room import is_for_clients
+
 PIPE_BYTES = 256 * 1024
 """Of 64, 256 and 1024 KiB the one that costs the least time per byte."""
 
@@ -71,6 +73,9 @@ def _make_pipe() -> Pipe | None:
     try:
         pipe = Pipe(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
+        return None
+    if not all(map(is_for_clients, pipe)):
+        _close(pipe)
         return None
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe.write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

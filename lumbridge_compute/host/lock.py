@@ -64,6 +64,13 @@ class NodeLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
+    def is_at(self, path: str, folder: int | None = None) -> bool:
+        """False once another file, or none, is at `path`: then it keeps nobody out.
+
+        Raises OSError.
+        """
+        return _is_file_at(self._descriptor, path, folder)
+
     def release(self) -> None:
         """Free the lock; its file stays, empty.  Releasing twice is harmless."""
         if self._descriptor < 0:

@@ -24,6 +24,9 @@ OpenGuard = Callable[[int, Callable[[FloorEvent], None]], AbstractAsyncContextMa
 """Watches a floor while its block runs, and tells each event: `supervisor.open_guard`."""
 
 _log = logging.getLogger(__name__)
+_LAST_WORDS_S = 2.0
+"""How long the history may still be written once the agent leaves."""
+
 _SIGNALS = (FloorEventKind.TERM, FloorEventKind.KILL)
 
 
@@ -46,6 +49,7 @@ class FloorWatch:
         self._scene: str | None = None
         self._order: tuple[str, ...] = ()
         self._to_record: list[FloorEvent] = []
+        self._open_ends: dict[str, FloorEvent] = {}
         self._news = trio.Event()
 
     @property
@@ -151,31 +155,44 @@ class FloorWatch:
             return
         if event.kind in _SIGNALS and event.victim is not None:
             self._victims.setdefault(event.victim, event)
+            self._open_ends.setdefault(event.victim, event)
         if event.kind is FloorEventKind.STOPPED:
+            self._open_ends.pop(event.victim or "", None)
             self._to_record.append(event)
             self._news.set()
         level = logging.INFO if event.kind is FloorEventKind.READY else logging.WARNING
         _log.log(level, "memory floor event=%s %s", event.kind.value, _render(_figures(event)))
 
     async def _keep_history(self) -> None:
-        """Lines for what the floor did: on the disk only after the deed."""
-        while True:
-            await self._news.wait()
-            self._news = trio.Event()
-            while self._to_record:
-                event = self._to_record.pop(0)
-                entry = HistoryEntry(
-                    self._effects.timestamp(),
-                    "floor",
-                    "stopped",
-                    scene=self._scene,
-                    error=_sentence(self._victims.get(event.victim or "", event)),
-                    figures=_figures(event),
-                )
-                try:
-                    await self._effects.append_history(render_entry(entry))
-                except OSError as error:
-                    _log.error("cannot append to the history cause=%r", str(error))
+        """Lines for what the floor did: on the disk only after the deed.
+
+        What it did last is written also when the agent leaves before the end of it was seen.
+        """
+        try:
+            while True:
+                await self._news.wait()
+                self._news = trio.Event()
+                while self._to_record:
+                    await self._append(self._to_record[0])
+                    del self._to_record[0]
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST_WORDS_S):
+                for event in (*self._to_record, *self._open_ends.values()):
+                    await self._append(event)
+
+    async def _append(self, event: FloorEvent) -> None:
+        entry = HistoryEntry(
+            self._effects.timestamp(),
+            "floor",
+            "stopped",
+            scene=self._scene,
+            error=_sentence(self._victims.get(event.victim or "", event)),
+            figures=_figures(event),
+        )
+        try:
+            await self._effects.append_history(render_entry(entry))
+        except OSError as error:
+            _log.error("cannot append to the history cause=%r", str(error))
 
 
 def _sentence(event: FloorEvent) -> str:

@@ -15,9 +15,11 @@ async def watch_signals(
 ) -> None:
     """SIGTERM and SIGINT call `leave`, at most once, and end this; SIGHUP calls `reload`.
 
-    A `reload` that waits does not delay the others; the end of this cancels it.
+    A `reload` that waits does not delay the others; the end of this cancels it.  A SIGHUP that was
+    blocked comes now: it was sent since compute.yaml was read, or a little before.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         task_status.started()
         async with trio.open_nursery() as reloads:
             async for number in received:

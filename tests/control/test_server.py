@@ -37,6 +37,11 @@ from lumbridge_compute.resident.news import News
 from lumbridge_compute.resident.transactions import Transactions
 from lumbridge_compute.resident.view import Resident
 
+UPGRADE = (
+    b"GET /agent HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+)
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -199,6 +204,48 @@ async def test_noise_ends_its_connection_and_nothing_else(root: Path) -> None:
                         pass
         async with Node(root) as node:
             assert (await node.deactivate()).ok
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_fault(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(root):
+        async with await raw(root) as stream:
+            await stream.send_all(b"POST /orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+            await stream.send_eof()
+            with trio.fail_after(10):
+                while await stream.receive_some():
+                    pass
+        assert await trio.to_thread.run_sync(ask_agent, str(root)) is not None
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        UPGRADE,
+    ],
+    ids=["at once", "by upgrade"],
+)
+async def test_http_2_ends_its_connection_as_a_silent_client_would_keep_its_place(
+    root: Path, request_: bytes
+) -> None:
+    async with served(root):
+        async with await raw(root) as stream:
+            await stream.send_all(request_)
+            with trio.fail_after(10), suppress(trio.BrokenResourceError):
+                assert await stream.receive_some() == b""
+        assert await trio.to_thread.run_sync(ask_agent, str(root)) is not None
+
+
+async def test_a_time_that_compares_with_nothing_is_no_time(root: Path) -> None:
+    async with served(root):
+        status, document = await exchange(
+            root, post("/orders", b'{"command": "deactivate", "asked_at_s": NaN}')
+        )
+    assert status == 400
+    assert "NaN is no number" in str(document["error"])
 
 
 async def test_more_connections_than_allowed_wait_for_a_place(root: Path) -> None:

@@ -117,6 +117,22 @@ def test_a_second_agent_names_the_first(pair: SystemNode) -> None:
     assert f"another one is resident (pid {agent.process.pid}" in ran.json["error"]
 
 
+def test_an_agent_whose_folder_is_taken_away_leaves_and_the_models_stay(pair: SystemNode) -> None:
+    agent = start_agent(pair)
+    pair.ok("scene", "activate", "day")
+    pids = pair.pids()
+    private = pair.root / ".kuda"
+    private.rename(pair.root / "taken")
+    assert agent.ended() == 4, agent.log
+    assert "its folder .kuda was removed or replaced" in agent.log
+    assert "Traceback" not in agent.log
+    assert all(alive(pid) for pid in pids.values())
+    (pair.root / "taken").rename(private)
+    start_agent(pair).leave()
+    assert pair.pids() == pids
+    assert pair.status()["verdict"] == "exact"
+
+
 def test_its_socket_and_folder_are_the_owners_alone(pair: SystemNode) -> None:
     start_agent(pair)
     private = pair.root / ".kuda"

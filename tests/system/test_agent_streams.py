@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections import Counter
 
@@ -12,13 +10,11 @@ import trio
 
 from tests.system.agent import start_agent
 from tests.system.node import SystemNode, free_port
+from tests.system.streams import BULK, chat, is_whole, models_in
 
 STREAMS = 50
 TOKENS = 40
-_BODY = json.dumps({"stream": True, "messages": [], "max_tokens": TOKENS}).encode()
-_HEAD = b"Host: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n" + _HEAD % len(_BODY) + _BODY
-BULK = b"GET /v1/models HTTP/1.1\r\n" + _HEAD % 0
+CHAT = chat(TOKENS)
 
 
 @pytest.fixture
@@ -51,16 +47,7 @@ async def exchange(port: int, question: bytes, seen: Counter[str]) -> None:
         end = "whole" if is_whole(bytes(data)) else "a clean end in the middle"
     except (OSError, trio.BrokenResourceError):
         end = "reset"
-    models = set(re.findall(rb'"model": "(small|large)"', bytes(data)))
-    seen[end if len(models) < 2 else "two models in one connection"] += 1
-
-
-def is_whole(data: bytes) -> bool:
-    head, _, body = data.partition(b"\r\n\r\n")
-    length = re.search(rb"(?i)content-length: *(\d+)", head)
-    if length is not None:
-        return len(body) == int(length[1])
-    return b"data: [DONE]" in body and body.endswith(b"0\r\n\r\n")
+    seen[end if len(models_in(bytes(data))) < 2 else "two models in one connection"] += 1
 
 
 async def keep_asking(port: int, seen: Counter[str], over: threading.Event) -> None:
