@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -22,10 +22,14 @@ COMMANDS = (
     ("night", "deactivate"),
 )
 
+AGENTS = (("rebooted", "resume-agent"), ("crashed_loading", "resume-agent"))
 
-def _moments(*, lasting: bool = False) -> Iterator[ParameterSet]:
-    """Every effect of every command, or those that last: each `await` lies between two."""
-    for start, order in COMMANDS:
+
+def _moments(
+    commands: Iterable[tuple[str, str]] = COMMANDS, *, lasting: bool = False
+) -> Iterator[ParameterSet]:
+    """Every effect of each command, or those that last: each `await` lies between two."""
+    for start, order in commands:
         for call in Telling(Story(start, order)).run("command", ORDERS[order]).calls:
             if call.name in LASTING or not lasting:
                 fault = Fault(Kind.INTERRUPT, call.number)
@@ -66,7 +70,7 @@ def test_a_second_interrupt_leaves_at_once_and_resume_converges(
     assert not told.violations, render_told(told)
 
 
-@pytest.mark.parametrize(("start", "order", "fault"), list(_moments(lasting=True)))
+@pytest.mark.parametrize(("start", "order", "fault"), list(_moments(AGENTS, lasting=True)))
 def test_an_agent_that_leaves_at_once_leaves_what_the_next_resume_finishes(
     start: str, order: str, fault: Fault
 ) -> None:

@@ -447,7 +447,7 @@ def test_orders_are_carried_out_one_at_a_time_and_every_reader_hears_all_in_orde
     async def listen(tree: Tree, into: list[Event]) -> None:
         async with tree.client() as node, aclosing(node.events()) as events:
             async for event in events:
-                into.append(event)
+                into.append(event)  # noqa: PERF401 - kept also when this is cancelled
 
     async def switch(tree: Tree, scene: str) -> None:
         async with tree.client() as node:
@@ -496,7 +496,7 @@ async def manager(
         bound.bind(
             str(path)
         )  # trio would do it in a thread, for which the mock clock does not wait
-        bound.setblocking(False)
+        bound.settimeout(0)
         sock = trio.socket.from_stdlib_socket(bound)
         monkeypatch.setenv("NOTIFY_SOCKET", str(path))
 
