@@ -5,9 +5,11 @@ Requests are bounded: 16 KiB of head, 1 MiB of body, one minute of silence betwe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 HEAD_LIMIT = 16 * 1024
 BODY_LIMIT = 1024 * 1024
 IDLE_S = 60.0
+PAGE = b"<!doctype html><title>Speech</title><p>Say something."
 WORDS = ("the", "ferry", "leaves", "at", "dawn", "and", "the", "old", "town", "wakes", "up")
 COMPLETIONS = ("/v1/chat/completions", "/v1/completions")
 REASONS = {200: "OK", 302: "Found", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
@@ -68,6 +71,8 @@ class Conversation:
         self._options = host.options
         marker = self._marker = str(self._options.reported_marker or self._options.marker)
         self._loaded_at_s: float = time.monotonic() + self._options.loading
+        one_at_a_time = self._options.one_at_a_time
+        self._turn = threading.Lock() if one_at_a_time else contextlib.nullcontext()
 
         self._pages: dict[str, Callable[[], Reply]] = {
             "/v1/models": self._models,
@@ -75,6 +80,8 @@ class Conversation:
             "/info": lambda: encode(200, {"model": marker, "voice": {"name": marker}}),
             "/name": lambda: Reply(200, f"{marker}\n".encode(), "text/plain; charset=utf-8"),
         }
+        if self._options.catch_all:
+            del self._pages["/health"]
 
     def hold(self, connection: socket.socket, done: Callable[[], None]) -> None:
         """Serve `connection` until either side is done with it, then close it."""
@@ -104,11 +111,13 @@ class Conversation:
                 return
             if request is None:
                 return
-            reply = self.answer(request)
-            if reply.events is not None:
-                self._stream(connection, reply.events)
-                return
-            send_reply(connection, reply, keep=request.keeps_alive, head=request.method == "HEAD")
+            with self._turn:
+                reply = self.answer(request)
+                if reply.events is not None:
+                    self._stream(connection, reply.events)
+                    return
+                head = request.method == "HEAD"
+                send_reply(connection, reply, keep=request.keeps_alive, head=head)
             if not request.keeps_alive:
                 return
 
@@ -116,12 +125,16 @@ class Conversation:
         """The reply to one request."""
         path = request.path.partition("?")[0]
         key = self._options.require_key
+        if self._options.shy and self._loading:
+            return refuse(503, "Loading model")
         if key and path.startswith("/v1/") and not request.carries(key):
             return refuse(401, "this server wants a key")
         if request.method == "POST" and path in COMPLETIONS:
             return self._complete(request.body, chat="chat" in path)
         if request.method in ("GET", "HEAD") and path in self._pages:
             return self._pages[path]()
+        if self._options.catch_all:
+            return Reply(200, PAGE, "text/html; charset=utf-8")
         return refuse(404, "no such path")
 
     def _models(self) -> Reply:

@@ -54,12 +54,13 @@ class Server:
             fork_helper(options, escape=True)
         ballast = allocate(options.allocate)
         wait(options.slow_start)
-        with open_listener(options) as listener:
+        with bind(options) as listener:
             self._listener = listener
-            self._serve(listener)
+            if listen(options, listener):
+                self._serve(listener)
         del ballast
-        while True:  # the listener is closed; a timer or the last stream ends the process
-            signal.pause()
+        while True:  # nobody listens any more, or never did: a timer, the last stream or a signal
+            signal.pause()  # ends the process
 
     def _serve(self, listener: socket.socket) -> None:
         import threading  # the port is open before what only answers need is loaded
@@ -146,8 +147,8 @@ def wait(seconds: float) -> None:
 def fork_helper(options: argparse.Namespace, *, escape: bool) -> None:
     """Start a child that only lives, in a session of its own when it is to `escape`.
 
-    It dies of SIGTERM unless the server ignores that too, and ends with the server's planned life
-    at the latest, whatever became of the server.
+    It holds memory of its own as told.  It dies of SIGTERM unless the server ignores that too, and
+    ends with the server's planned life at the latest, whatever became of the server.
     """
     if os.fork():
         return
@@ -157,7 +158,8 @@ def fork_helper(options: argparse.Namespace, *, escape: bool) -> None:
         os.setsid()
     if options.life:
         signal.setitimer(signal.ITIMER_REAL, options.life)
-    while True:
+    ballast = allocate(options.helper_allocate)
+    while ballast is not None:
         signal.pause()
 
 
@@ -168,8 +170,8 @@ def allocate(mebibytes: int) -> list[bytearray]:
     ]
 
 
-def open_listener(options: argparse.Namespace) -> socket.socket:
-    """Listen as asked; ends the program with one sentence when that can't be done."""
+def bind(options: argparse.Namespace) -> socket.socket:
+    """Bind as asked; ends the program with one sentence when that can't be done."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -179,8 +181,25 @@ def open_listener(options: argparse.Namespace) -> socket.socket:
         listener.bind((options.host, options.port))
     except OSError as error:
         sys.exit(f"cannot listen on {options.host} port {options.port}: {error.strerror}")
-    listener.listen(1024)
     return listener
+
+
+def listen(options: argparse.Namespace, listener: socket.socket) -> bool:
+    """Listen; False where another has taken the port since `--bind-early` bound it.
+
+    On Linux two sockets with SO_REUSEADDR may be bound to one port as long as neither listens.
+    """
+    if options.bind_early:
+        say(f"'{options.marker}' is bound to its port and does not listen yet")
+        wait(options.bind_early)
+    try:
+        listener.listen(1024)
+    except OSError as error:
+        if not options.bind_early:
+            sys.exit(f"cannot listen on {options.host} port {options.port}: {error.strerror}")
+        say(f"'{options.marker}' says that it serves, and does not")
+        return False
+    return True
 
 
 def say_ready(options: argparse.Namespace, listener: socket.socket) -> None:
@@ -229,6 +248,10 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
     add("--redirect", metavar="URL", help="redirect /v1/models to there")
     add("--big-body", type=_count, default=0, metavar="MIB", help="pad /v1/models to this size")
     add("--silent", action="store_true", help="accept connections and never answer")
+    one = "answer nothing while a completion is at work, as some recognisers"
+    add("--one-at-a-time", action="store_true", help=one)
+    page = "answer every other path, /health too, with one page of status 200"
+    add("--catch-all", action="store_true", help=page)
     add("--reuse-port", action="store_true", help="set SO_REUSEPORT, as llama-server does")
     add("--chatty", type=_seconds, default=0, metavar="MIB", help="log this much a second")
 
@@ -239,12 +262,19 @@ def _add_starting(parser: argparse.ArgumentParser) -> None:
     add("--slow-start", type=_seconds, default=0, metavar="S", help="listen only after S seconds")
     loading = "listen and list the model, but /health and completions are 503 for S seconds"
     add("--loading", type=_seconds, default=0, metavar="S", help=loading)
+    add("--shy", action="store_true", help="while loading every path is 503, as llama-server")
+    early = (
+        "bind, listen S seconds later, and go on without a listener if another has the port then"
+    )
+    add("--bind-early", type=_seconds, default=0, metavar="S", help=early)
     add("--die-on-start", type=_code, metavar="CODE", help="exit with CODE before anything else")
     add(
         "--allocate", type=_count, default=0, metavar="MIB", help="memory to hold, before listening"
     )
     add("--child", action="store_true", help="start a helper in the same process group")
     add("--escaped-child", action="store_true", help="start a helper in a session of its own")
+    held = "memory that each helper holds, as an engine does"
+    add("--helper-allocate", type=_count, default=0, metavar="MIB", help=held)
 
 
 def _add_ending(parser: argparse.ArgumentParser) -> None:

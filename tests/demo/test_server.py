@@ -130,6 +130,11 @@ def has_term(mask: int) -> bool:
     return bool(mask & 1 << signal.SIGTERM - 1)
 
 
+def resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmRSS:\s*(\d+) kB", status)[0])
+
+
 def ids(body: bytes) -> list[str]:
     return [entry["id"] for entry in json.loads(body)["data"]]
 
@@ -237,6 +242,50 @@ def test_it_lists_its_model_while_it_loads(start: Starter) -> None:
 def test_loading_ends(start: Starter) -> None:
     server = start("--loading", "0.05")
     eventually(lambda: server.ask("/health")[0] == 200)
+
+
+def test_a_shy_server_says_nothing_of_its_model_while_it_loads(start: Starter) -> None:
+    server = start("--loading", "1000", "--shy")
+    for path in ("/v1/models", "/health", "/info", "/nothing"):
+        assert server.ask(path)[0] == 503
+
+
+def test_a_catch_all_page_answers_where_nothing_is(start: Starter) -> None:
+    server = start("--catch-all")
+    status, page = server.ask("/health")
+    assert (status, page) == server.ask("/nothing")
+    assert status == 200
+    assert page.startswith(b"<!doctype html>")
+    assert ids(server.ask("/v1/models")[1]) == ["m"]
+
+
+def test_a_server_that_does_one_thing_at_a_time_is_silent_meanwhile(start: Starter) -> None:
+    server = start("--one-at-a-time", "--token-delay", "1000")
+    with open_stream(server), server.connect() as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        connection.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+    assert server.ask("/health")[0] == 200
+
+
+def test_a_port_that_is_bound_early_may_be_taken_meanwhile(start: Starter) -> None:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        process = start.spawn("--bind-early", "3", port=holder.getsockname()[1])
+        assert process.stdout is not None
+        assert "does not listen yet" in process.stdout.readline()
+        holder.listen()
+        assert process.stdout.readline() == "'m' says that it serves, and does not\n"
+        assert process.poll() is None
+
+
+def test_a_port_that_is_bound_early_is_listened_on_later(start: Starter) -> None:
+    process = start.spawn("--bind-early", "0.01")
+    assert process.stdout is not None
+    assert "does not listen yet" in process.stdout.readline()
+    assert "listens on" in process.stdout.readline()
 
 
 def test_answers_can_be_wrong_in_many_ways(start: Starter) -> None:
@@ -421,9 +470,15 @@ def test_two_servers_share_a_port_only_when_both_are_told(start: Starter) -> Non
 
 
 def test_memory_is_really_taken(start: Starter) -> None:
-    server = start("--allocate", "70")
-    status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
-    assert int(re.findall(r"VmRSS:\s*(\d+) kB", status)[0]) > 70 * 1024
+    assert resident_kib(start("--allocate", "70").pid) > 70 * 1024
+
+
+def test_a_helper_holds_memory_of_its_own(start: Starter) -> None:
+    server = start("--child", "--helper-allocate", "70")
+    start.helpers = children(server.pid)
+    (helper,) = start.helpers
+    eventually(lambda: resident_kib(helper) > 70 * 1024)
+    assert resident_kib(server.pid) < 70 * 1024
 
 
 def test_a_chatty_server_fills_its_log(start: Starter) -> None:

@@ -179,7 +179,7 @@ class Tree:
                 nursery.cancel_scope.cancel()
 
     async def _be_agent(self, ended: trio.Event) -> None:
-        settings = AgentSettings(str(self.root), {}, self._read_registry, Overrides())
+        settings = AgentSettings(str(self.root), {}, self._read_registry, Overrides(), lambda: True)
         self.effects = self.make_effects(self.world)
         outside = Outside(lambda _root: self.effects, self._guarded)
         try:

@@ -26,19 +26,24 @@ _MARK = "LUMBRIDGE_TEST_NODE"
 
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS = range(10_000 + 2_000 * (_WORKER % 11), 12_000 + 2_000 * (_WORKER % 11))
+_given: set[int] = set()
 
 
 def free_port() -> int:
     """A port below the range that the kernel hands out by itself and in this worker's own part, so
-    that neither a connection nor another test takes it between now and its use."""
+    that neither a connection nor another test takes it between now and its use; and another one at
+    each call."""
     while True:
         port = random.choice(_PORTS)
+        if port in _given and len(_given) < len(_PORTS) / 2:
+            continue
         with socket.socket() as probe, socket.socket(socket.AF_INET6) as probe6:
             try:
                 probe.bind(("127.0.0.1", port))
                 probe6.bind(("::1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
 
 
