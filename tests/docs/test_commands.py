@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lumbridge_compute.cli.arguments import parse_arguments
+from lumbridge_compute.core.health import HealthName
 from lumbridge_compute.errors import OperatorError
 from tests.docs.commands import CHECKOUT, DOCUMENTS, Command, all_commands, commands_of
 from tests.docs.reader import Reader, check_script, stages_of
@@ -92,6 +93,24 @@ def test_each_sentence_of_last_error_is_one_that_the_program_says() -> None:
             for part in _PLACEHOLDERS.split(sentence):
                 fixed = part.strip(" ;:,()'")
                 assert not re.search(r"\w", fixed) or fixed in said, f"{fixed!r} of {sentence!r}"
+
+
+def test_troubleshooting_knows_every_refusal_and_every_health() -> None:
+    text = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z-]+)`", text))
+    assert _refusal_codes() <= named
+    assert {str(name) for name in HealthName} - {"exact"} <= named
+
+
+def _refusal_codes() -> set[str]:
+    """The codes that a dry run can answer with; a missing fallback is told by its cause."""
+    found = set()
+    for file in sorted((CHECKOUT / "lumbridge_compute" / "core").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Refusal":
+                found.add(ast.literal_eval(node.args[0]))
+    assert len(found) > 15
+    return found - {"no-fallback"}
 
 
 def _strings_of_the_package() -> str:
