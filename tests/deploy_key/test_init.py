@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
@@ -232,6 +234,50 @@ def test_the_revocation_s_commands_take_back_what_init_made(node: Clone) -> None
     assert [path.name for path in node.ssh.iterdir()] == ["config"]
     assert node.config.read_text() == MINE
     assert node.git("remote", "get-url", "origin") == "/nowhere"
+
+
+def test_two_runs_at_a_time_do_not_mix(node: Clone) -> None:
+    node.ssh.mkdir(mode=0o700)
+    folder = os.open(node.ssh, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        ran = node.init()
+        assert ran.exit == 1
+        assert "another run is at work" in ran.err
+        assert not list(node.ssh.iterdir())
+    finally:
+        os.close(folder)
+    assert node.init().exit == 0
+
+
+def test_in_the_account_s_own_home_git_needs_no_option(node: Clone) -> None:
+    """ssh reads the home of the account, whatever HOME says: seen with ours mounted there."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    inside = (
+        f'mount --bind "$0" {home} && export HOME={home} && cd && '
+        f'scripts/deploy-key init --checkout checkout "$@" && git -C checkout pull'
+    )
+    make = ["unshare", "--mount", "bash", "-c", inside, str(node.home)]
+    words = node.init_words("--host-key", str(node.server.host_key))[1:]
+    tried = ["unshare", "--mount", "mount", "--bind", str(node.home), home]
+    if subprocess.run(tried, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace here: not root")
+    assert node.init().exit == 0
+    node.server.register(node.public(), "read")
+    node.git("config", "--unset", "core.sshCommand")
+    # The checkout of the script may be below the home that is hidden then.
+    shutil.copytree(SCRIPT.parent, node.home / "scripts")
+    ran = subprocess.run(
+        [*make, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=node.env(),
+        check=False,
+    )
+    assert ran.returncode == 0, ran
+    assert "sshCommand" not in (node.checkout / ".git" / "config").read_text()
+    assert f'IdentityFile "{home}/.ssh/{ALIAS}"' in node.config.read_text()
 
 
 # Ended half-way: each program that init runs ends it at its Nth call, SIGKILL to the whole session.
