@@ -26,7 +26,9 @@ FAMILIES = {
     # Executed in a private systemd: tests/systemd/inside/test_documents.py.
     "box": r"(sudo )?(systemctl|journalctl) |sudo install .*units/",
     # Every word that is an option or a subcommand stands in the script's --help.
-    "script": r"(sudo )?(\./)?scripts/",
+    "script": r"(sudo )?scripts/(?!deploy-key)",
+    # Executed against a real sshd: test_deploy_key.py.
+    "deploy-key": r"scripts/deploy-key ",
     # A virtual environment is made without pip; pip only decides what it would install.
     "venv": r"python3 -m venv ",
     "pip": r"\S*/pip install ",
