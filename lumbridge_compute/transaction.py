@@ -72,19 +72,23 @@ class Transaction:
         raise Interrupted
 
     def previous(self, now: Snapshot) -> Previous:
-        """What a rollback of a transition that begins now would put back."""
+        """What a rollback of a transition that begins now would put back.
+
+        A model of the active Scene that has no record, because it was forgotten or has joined the
+        Scene since, comes back as it is declared today: the Scene is not restored without it.
+        """
         state = now.state
+        scene = state.active_scene
+        if scene is None:
+            return Previous(None, (), state.desired_scene, state.resume_failures)
         records = [r for r in state.processes.values() if isinstance(r, Bound)]
-        order = self._start_order(state.active_scene)
-        ordered = sorted(
-            records,
-            key=lambda r: (
-                order.get(r.definition.name, len(order)),
-                r.identity.start_ticks,
-            ),
-        )
-        definitions = tuple(record.definition for record in ordered) if state.active_scene else ()
-        return Previous(state.active_scene, definitions, state.desired_scene, state.resume_failures)
+        started = {r.definition.name: r.identity.start_ticks for r in records}
+        declared = self.registry.models_of(scene) if scene in self.registry.scenes else ()
+        rank = {model.name: i for i, model in enumerate(declared)}
+        definitions = [record.definition for record in records]
+        definitions += [model for model in declared if model.name not in started]
+        definitions.sort(key=lambda m: (rank.get(m.name, len(rank)), started.get(m.name, 0)))
+        return Previous(scene, tuple(definitions), state.desired_scene, state.resume_failures)
 
     async def attempt(
         self, plan: Plan, previous: Previous, failures: ResumeFailures | None = None
@@ -231,10 +235,6 @@ class Transaction:
         except OSError as error:
             return Failure(cause_of(error), uncommitted=plan.scene is not None)
         return None
-
-    def _start_order(self, scene: str | None) -> dict[str, int]:
-        known = self.registry.scenes.get(scene) if scene is not None else None
-        return {name: i for i, name in enumerate(known.models)} if known is not None else {}
 
 
 def render_reasons(refusals: Refusals) -> str:

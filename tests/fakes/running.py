@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -39,15 +39,29 @@ def run_command(
     floor_bytes: int | None = None,
 ) -> Run:
     """Carry out `order` on `world`, which is what it leaves afterwards."""
+    events: list[Event] = []
+
+    async def work(effects: SimEffects, interruption: Interruption) -> Outcome:
+        node = Node(
+            effects, SITE, world.read_registry, events.append, floor_bytes, SimSurroundings(effects)
+        )
+        return await run_order(node, order, interruption)
+
+    return run_work(world, work, witness, faults, events)
+
+
+def run_work(
+    world: World,
+    work: Callable[[SimEffects, Interruption], Awaitable[Outcome]],
+    witness: Callable[[SimEffects], Witness],
+    faults: tuple[Fault, ...] = (),
+    events: list[Event] | None = None,
+) -> Run:
+    """Do `work` on `world` as a process of its own."""
     make_deterministic(world.seed)
+    clock = trio.testing.MockClock(autojump_threshold=0)
     return trio.run(
-        _run,
-        world,
-        order,
-        witness,
-        faults,
-        floor_bytes,
-        clock=trio.testing.MockClock(autojump_threshold=0),
+        _run, world, work, witness, faults, events if events is not None else [], clock=clock
     )
 
 
@@ -62,23 +76,19 @@ def make_deterministic(seed: int) -> None:
 
 async def _run(
     world: World,
-    order: Order,
+    work: Callable[[SimEffects, Interruption], Awaitable[Outcome]],
     witness: Callable[[SimEffects], Witness],
     faults: tuple[Fault, ...],
-    floor_bytes: int | None,
+    events: list[Event],
 ) -> Run:
     began_s = world.now_s
-    events: list[Event] = []
     interruption = Interruption()
     effects = SimEffects(world, Nobody(), faults, interruption)
     effects.witness = witness(effects)
-    node = Node(
-        effects, SITE, lambda: world.registry, events.append, floor_bytes, SimSurroundings(effects)
-    )
     outcome: Outcome | None = None
     error: BaseException | None = None
     try:
-        outcome = await run_order(node, order, interruption)
+        outcome = await work(effects, interruption)
     except BaseException as raised:  # noqa: BLE001 - whatever it is, a run tells it
         if not (effects.dead and _only_killed(raised)):
             error = raised

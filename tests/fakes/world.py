@@ -20,6 +20,7 @@ from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.state import Bound, NodeState
 from lumbridge_compute.core.world import Memory
 from lumbridge_compute.effects import STATE_FILE
+from lumbridge_compute.errors import BadInput
 from lumbridge_compute.store.state_file import render_state
 from tests.fakes.bodies import GIB, Body, Engine, Phase, Program
 from tests.fakes.disk import Disk
@@ -35,7 +36,7 @@ FIRST_PID = 100
 class World:
     """The machine.  `programs` says by model name how its server behaves, `scopes` whether there
     is a systemd to give each model a scope, `churn` whether every freed PID is at once taken by a
-    stranger that leads a group of its own."""
+    stranger that leads a group of its own, `registry_fault` why compute.yaml can't be read now."""
 
     registry: Registry
     programs: dict[str, Program] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class World:
     command: Body | None = None
     leaders: dict[int, Identity] = field(default_factory=dict)
     version: int = 0
+    registry_fault: str | None = None
     _events: list[tuple[float, int, str, Body, Any]] = field(default_factory=list)
     _count: int = 0
 
@@ -61,6 +63,11 @@ class World:
     def copy(self) -> World:
         found: World = pickle.loads(pickle.dumps(self))
         return found
+
+    def read_registry(self) -> Registry:
+        if self.registry_fault is not None:
+            raise BadInput(self.registry_fault, "mend compute.yaml")
+        return self.registry
 
     # time
 

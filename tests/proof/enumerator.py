@@ -116,14 +116,14 @@ class Telling:
         if parsed(self.world.disk.read(STATE_FILE)) is None and self.story.start == "damaged":
             return
         first = self.run("resume", RESUME)
-        if (cause := _unconverged(self.world, first)) is not None:
+        if (cause := unconverged(self.world, first)) is not None:
             self._unmet("resume", first, cause)
             return
         before = self.world.disk.read(STATE_FILE)
         again = self.run("resume again", RESUME)
-        if _settled(first) and (effects := _lasting(again)):
+        if settled(first) and (effects := lasting(again)):
             self._unmet("resume again", again, f"{effects[0]} by a resume after a good one")
-        elif _settled(first) and self.world.disk.read(STATE_FILE) != before:
+        elif settled(first) and self.world.disk.read(STATE_FILE) != before:
             self._unmet("resume again", again, "the state has changed")
 
     def told(self) -> Told:
@@ -225,11 +225,13 @@ def signature(world: World) -> object:
     return world.disk.read(STATE_FILE), tuple(bodies), world.pending(), world.boot
 
 
-def _settled(run: Run) -> bool:
+def settled(run: Run) -> bool:
+    """True when it was answered with exit 0."""
     return run.outcome is not None and run.outcome.exit is Exit.DONE
 
 
-def _lasting(run: Run) -> list[Call]:
+def lasting(run: Run) -> list[Call]:
+    """Its effects after which the world is another."""
     probes = ("signal", "signal_group")
     return [
         call
@@ -238,7 +240,7 @@ def _lasting(run: Run) -> list[Call]:
     ]
 
 
-def _unconverged(world: World, run: Run) -> str | None:
+def unconverged(world: World, run: Run) -> str | None:
     """Why the node is not where a resume should have brought it; None when it is."""
     state = state_of(world)
     if run.outcome is None:

@@ -19,8 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 PACKAGE = "lumbridge_compute"
-_OURS = (PACKAGE, "tests.fakes", "tests.proof.facts", "tests.proof.witness", "tests.proof.starts")
-_OURS_TOO = ("tests.proof.enumerator",)
+_OURS = (PACKAGE, "tests.fakes.", "tests.proof.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +368,7 @@ def hunt(bug: Planted) -> str | None:
 
 def _forget_modules() -> None:
     for name in list(sys.modules):
-        if name.startswith(_OURS) or name in _OURS_TOO:
+        if name.startswith(_OURS) and name != __name__:
             del sys.modules[name]
 
 

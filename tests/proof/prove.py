@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from lumbridge_compute.host.urgent import end_with_parent
 from tests.fakes.faults import Fault, Kind
 from tests.proof.enumerator import ORDERS, Enumeration, Story, Tally, tell
+from tests.proof.life import Broken, live
+from tests.proof.lives import live_for
 from tests.proof.report import render_told
 from tests.proof.starts import STARTS
 from tests.proof.witness import INVARIANTS
@@ -49,6 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     if options.replay is not None:
         return _replay(options)
+    if options.live is not None:
+        return _live(options.live)
+    if options.machine is not None:
+        return live_for(options.machine, options.seed, options.jobs, _say)
     parts = list(_parts(options))[options.part - 1 :]
     began_s = time.monotonic()
     results = []
@@ -82,6 +88,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--replay", nargs=2, metavar=("START", "ORDER"), help=_REPLAY)
     parser.add_argument("--fault", action="append", type=Fault.parse, default=[])
     parser.add_argument("--later", action="append", type=Fault.parse, default=[])
+    parser.add_argument(
+        "--machine", type=float, metavar="MINUTES", help="lives of a node by chance, for so long"
+    )
+    parser.add_argument("--live", metavar="STEPS", help="one such life again")
     return parser.parse_args(arguments)
 
 
@@ -114,6 +124,16 @@ def _replay(options: argparse.Namespace) -> int:
     told = tell(story)
     _say(render_told(told, every_effect=True))
     return int(bool(told.violations))
+
+
+def _live(steps: str) -> int:
+    try:
+        live(steps)
+    except Broken as broken:
+        _say(str(broken))
+        return 1
+    _say("no promise is broken")
+    return 0
 
 
 def _tell_progress(result: _Result, number: int, count: int, after_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from lumbridge_compute.effects import STATE_FILE
 from tests.fakes.running import Run
@@ -19,25 +19,39 @@ def render_told(told: Told, *, every_effect: bool = False) -> str:
 
 
 def _lines(told: Told, *, every_effect: bool) -> Iterator[str]:
+    def numbers(where: str) -> Iterable[int]:
+        yield from (violation.number for label, violation in told.violations if label == where)
+        yield from (fault.number for fault in told.story.faults if where == "command")
+        yield from (fault.number for fault in told.story.later if where == "disturbed resume")
+
     yield f"story: {told.story}"
     for label, violation in told.violations:
         yield f"broken, in the {label}: {violation}"
-    for label, run in told.runs:
-        yield f"--- {label}: {_ending(run)}"
-        numbers = [violation.number for where, violation in told.violations if where == label]
-        numbers += [fault.number for fault in told.story.faults if label == "command"]
-        numbers += [fault.number for fault in told.story.later if label == "disturbed resume"]
-        last = max(numbers, default=-1)
-        shown = run.calls if every_effect else run.calls[max(0, last + 1 - BEFORE) : last + 1]
-        yield from map(str, shown)
-    yield "--- the state file at the end"
-    yield (told.world.disk.read(STATE_FILE) or b"(none)").decode(errors="replace").rstrip()
-    yield "--- the world at the end"
-    yield from _world(told.world)
+    yield from render_runs(told.runs, numbers, told.world, every_effect=every_effect)
     yield f"replay: scripts/prove --replay {told.story}"
 
 
-def _ending(run: Run) -> str:
+def render_runs(
+    runs: Iterable[tuple[str, Run]],
+    numbers: Callable[[str], Iterable[int]],
+    world: World,
+    *,
+    every_effect: bool = False,
+) -> Iterator[str]:
+    """Each run with its effects up to the last of its `numbers`, then state and world."""
+    for label, run in runs:
+        yield f"--- {label}: {render_ending(run)}"
+        last = max(numbers(label), default=-1)
+        shown = run.calls if every_effect else run.calls[max(0, last + 1 - BEFORE) : last + 1]
+        yield from map(str, shown)
+    yield "--- the state file at the end"
+    yield (world.disk.read(STATE_FILE) or b"(none)").decode(errors="replace").rstrip()
+    yield "--- the world at the end"
+    yield from _world(world)
+
+
+def render_ending(run: Run) -> str:
+    """How it ended, in a few words."""
     if run.error is not None:
         return f"raised {run.error!r}"
     if run.outcome is None:

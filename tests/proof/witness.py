@@ -37,6 +37,7 @@ INVARIANTS = {
     "last-known-good": "last known good only ever was committed",
     "desired": "desired changes on commit, adopt and deactivate only",
     "no-effect": "refusals, dry runs and `status` have no effect at all",
+    "status": "`status` says exact or idle where it is so, unknown where it can't know",
     "exit-0": "exit 0 means the target verified",
     "exit-1": "exit 1 means a proven state, as before, last known good, or idle, verified",
     "kept": "shared healthy models keep their PID",

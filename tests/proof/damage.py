@@ -1,0 +1,43 @@
+"""What may become of state.yaml without us."""
+
+from __future__ import annotations
+
+from lumbridge_compute.core.state import Legacy
+from tests.proof.facts import parsed
+
+DAMAGES = ("flip", "cut", "zeros", "line-lost", "legacy", "empty")
+
+
+def damaged(data: bytes, kind: str, part: float) -> bytes | None:
+    """`data` damaged at `part` of its length, 0 to 1; None where it can't be in this way."""
+    at = min(int(part * len(data)), max(0, len(data) - 1))
+    if kind == "flip":
+        bit = 1 << int(part * 7919) % 8
+        return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :] if data else None
+    if kind == "cut":
+        return data[:at]
+    if kind == "zeros":
+        return data[:at] + bytes(len(data) - at)
+    if kind == "line-lost":
+        lines = data.splitlines(keepends=True)
+        lost = int(part * len(lines))
+        return b"".join(lines[:lost] + lines[lost + 1 :])
+    if kind == "empty":
+        return b""
+    return _as_predecessor(data) if kind == "legacy" else None
+
+
+def _as_predecessor(data: bytes) -> bytes | None:
+    """The same node in the predecessor's form: bare PIDs."""
+    state = parsed(data)
+    if state is None:
+        return None
+    pids = {
+        n: r.pid if isinstance(r, Legacy) else r.identity.pid for n, r in state.processes.items()
+    }
+    lines = [
+        f"{field}: {getattr(state, field) or 'null'}"
+        for field in ("desired_scene", "active_scene", "last_known_good_scene")
+    ]
+    lines.append("processes:" if pids else "processes: {}")
+    return "\n".join([*lines, *(f"  {name}: {pid}" for name, pid in pids.items()), ""]).encode()

@@ -1,0 +1,95 @@
+"""Many lives of simulated nodes, from seeds, until the time is over.  Run by scripts/prove."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from lumbridge_compute.host.urgent import end_with_parent
+from tests.proof.circumstances import NAMES
+from tests.proof.machine import REACHED, NodeMachine
+
+STEPS = 25
+BATCH = 20
+"""So many lives have one seed."""
+
+IN_QUICK_PART = 90
+_SETTINGS = settings(
+    stateful_step_count=STEPS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+    print_blob=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """One batch: what was met and how often, and what broke."""
+
+    seed: int
+    reached: Counter[str]
+    broken: str | None
+
+
+def live_quickly(examples: int) -> Counter[str]:
+    """So many lives as the profile of Hypothesis says, made small where one breaks a promise."""
+    REACHED.clear()
+    run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
+    return Counter(REACHED)
+
+
+def live_batch(number: int, *, small: bool = True, lives: int = BATCH) -> Lived:
+    """The lives of one seed; `small`: what breaks is made small."""
+    REACHED.clear()
+    phases = [Phase.generate, *([Phase.shrink] if small else [])]
+    chosen = settings(_SETTINGS, max_examples=lives, database=None, phases=phases)
+    broken = None
+    try:
+        run_state_machine_as_test(seed(number)(NodeMachine), settings=chosen)
+    except AssertionError as error:
+        broken = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    return Lived(number, Counter(REACHED), broken)
+
+
+def live_for(minutes: float, first: int, jobs: int, say: Callable[[str], None]) -> int:
+    """Batch after batch from seed `first` on; 1 where a promise was broken.
+
+    One summary line and a table of what was reached come last.
+    """
+    began_s = time.monotonic()
+    reached: Counter[str] = Counter()
+    batches = broken = 0
+
+    def seeds() -> Iterator[int]:
+        return itertools.takewhile(
+            lambda _: time.monotonic() - began_s < minutes * 60, itertools.count(first)
+        )
+
+    with multiprocessing.get_context("spawn").Pool(jobs, end_with_parent, (os.getpid(),)) as pool:
+        for numbers in iter(lambda: list(itertools.islice(seeds(), jobs)), []):
+            for lived in pool.map(live_batch, numbers, chunksize=1):
+                batches += 1
+                broken += lived.broken is not None
+                reached += lived.reached
+                after_s = time.monotonic() - began_s
+                say(f"{after_s:6.0f} s  seed {lived.seed}: {_counts(lived.reached)}")
+                if lived.broken is not None:
+                    say(lived.broken)
+    say(f"\n{batches * BATCH} lives, {_counts(reached)}, {broken} seeds with a broken promise")
+    for name in (*NAMES, *sorted(reached.keys() - set(NAMES))):
+        say(f"  {reached[name]:8}  {name}")
+    return int(broken > 0)
+
+
+def _counts(reached: Counter[str]) -> str:
+    commands = sum(count for name, count in reached.items() if name.startswith("run "))
+    return f"{commands} commands, {reached['fault']} with a fault"

@@ -1,0 +1,44 @@
+"""Lives of simulated nodes that Hypothesis chooses: no promise breaks, and all is reached often."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.fakes.faults import Kind
+from tests.proof.circumstances import NAMES
+from tests.proof.life import live
+from tests.proof.lives import IN_QUICK_PART, live_quickly
+
+AT_LEAST = 5
+"""How often each circumstance is met; a tenth of what the rarest one usually comes to."""
+
+EXITS = ("exit 0", "exit 1", "exit 2", "exit 3", "exit 4", "exit 130", "killed")
+RUNS = ("activate", "resume", "plan", "deactivate", "adopt", "forget", "status")
+
+
+@pytest.fixture(scope="module")
+def reached() -> Counter[str]:
+    return live_quickly(IN_QUICK_PART)
+
+
+def test_no_promise_breaks_and_every_circumstance_is_met_often(reached: Counter[str]) -> None:
+    assert {name: reached[name] for name in NAMES if reached[name] < AT_LEAST} == {}
+
+
+def test_every_command_and_every_answer_is_met_often(reached: Counter[str]) -> None:
+    wanted = (*EXITS, *(f"run {name}" for name in RUNS), "converged", "converged to a Scene")
+    assert {name: reached[name] for name in wanted if reached[name] < AT_LEAST} == {}
+
+
+def test_every_fault_strikes(reached: Counter[str]) -> None:
+    assert [kind for kind in Kind if not reached[f"fault {kind}"]] == []
+
+
+# Lives that were found, each with what broke.
+
+
+def test_a_scene_is_not_restored_without_a_model_whose_record_was_forgotten() -> None:
+    """It was called restored and verified, and was active, with one of its models missing."""
+    live("start night 0; die think whole; run forget-think; run activate-night model-dies@60; end")
