@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -104,6 +105,8 @@ class HostEffects:
         except PermissionError as error:
             raise files.Unreadable(shown, files.Fault.FORBIDDEN) from error
         except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise files.Unreadable(shown, files.Fault.BROKEN, error.strerror) from error
             cause = f"{self._private!r} is a symbolic link or no folder"
             raise files.Unreadable(shown, files.Fault.SPECIAL, cause) from error
 

@@ -159,13 +159,13 @@ def _answer_broken(node: SystemNode, play: Play, before: Seen, ran: Ran) -> Iter
     """What an answer promises, where the command lived to give one."""
     if ran.exit in (KILLED, 4):
         return
-    if ran.exit not in (0, 1, 3):
+    if ran.exit not in (0, 1, 2, 3):
         yield f"the exit code is one of the table's: {ran.exit}"
     if ran.exit in (0, 1):
         # What is proven after a 1 may be the last known good Scene in the place of the desired one.
         found = _unproven(node, wanted=ran.exit == 0)
         yield from (f"exit {ran.exit} is a proven state: {each}" for each in found)
-    if ran.exit == 3 and Seen.of(node) != before:
+    if ran.exit in (2, 3) and Seen.of(node) != before:
         yield "a refusal changes nothing"
 
 
