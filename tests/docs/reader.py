@@ -76,7 +76,10 @@ class Reader:
         return text.replace("memory_floor: 3GiB", "memory_floor: 64MiB")
 
     def _port(self, written: str) -> str:
-        return self._ports.setdefault(written, str(free_port()))
+        while written not in self._ports:
+            if (port := str(free_port())) not in self._ports.values():
+                self._ports[written] = port
+        return self._ports[written]
 
     def type(self, command: Command) -> None:
         """Run it as its family is run, and check its exit code."""
