@@ -21,12 +21,13 @@ BOUND_S = 120
 MARKERS = {"qwen": "qwen3-8b", "piper": "en_GB-alba-medium"}
 PORTS = {"qwen": 8001, "piper": 8002}
 
-# A real server's command line, served by the embedded one; its name is the last of these options.
+# A real server's command line, served by the embedded one.
 STAND_IN = """#!/bin/sh
 while [ $# -gt 0 ]; do
     case $1 in
         --port) port=$2; shift ;;
-        --model | --alias) marker=$2; shift ;;
+        --model) marker=$(basename "$2" .onnx); shift ;;
+        --alias) marker=$2; shift ;;
     esac
     shift
 done
@@ -47,7 +48,7 @@ class Reader:
         for folder in (self._shims, home / ".local" / "bin"):
             folder.mkdir(parents=True)
         self._shim("lumbridge-compute", f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
-        for name in ("llama-server", "piper-http"):
+        for name in ("llama-server", "piper-python"):
             self._shim(name, STAND_IN.format(server=shlex.join(SERVER)))
         path = f"{self._shims}:{Path(sys.executable).parent}:/usr/bin:/bin"
         # The agent that Python starts finds the models' programs as the shell does.
@@ -73,10 +74,14 @@ class Reader:
         text = re.sub(r"\b80[0-9]{2}\b", lambda found: self._port(found[0]), text)
         for name, pid in self._pids.items():
             text = re.sub(rf"\b{name}=42\d\d\b", f"{name}={pid}", text)
+        text = text.replace("/data/piper/bin/python", "piper-python")
         return text.replace("memory_floor: 3GiB", "memory_floor: 64MiB")
 
     def _port(self, written: str) -> str:
-        return self._ports.setdefault(written, str(free_port()))
+        while written not in self._ports:
+            if (port := str(free_port())) not in self._ports.values():
+                self._ports[written] = port
+        return self._ports[written]
 
     def type(self, command: Command) -> None:
         """Run it as its family is run, and check its exit code."""
