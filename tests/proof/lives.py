@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -69,14 +69,10 @@ def live_for(minutes: float, first: int, jobs: int, say: Callable[[str], None]) 
     reached: Counter[str] = Counter()
     batches = broken = 0
 
-    def seeds() -> Iterator[int]:
-        return itertools.takewhile(
-            lambda _: time.monotonic() - began_s < minutes * 60, itertools.count(first)
-        )
-
+    seeds = itertools.count(first)
     with multiprocessing.get_context("spawn").Pool(jobs, end_with_parent, (os.getpid(),)) as pool:
-        for numbers in iter(lambda: list(itertools.islice(seeds(), jobs)), []):
-            for lived in pool.map(live_batch, numbers, chunksize=1):
+        while time.monotonic() - began_s < minutes * 60:
+            for lived in pool.map(live_batch, itertools.islice(seeds, jobs), chunksize=1):
                 batches += 1
                 broken += lived.broken is not None
                 reached += lived.reached
