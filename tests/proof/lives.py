@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from lumbridge_compute.host.urgent import end_with_parent
 from tests.proof.circumstances import NAMES
+from tests.proof.life import Broken, smallest
 from tests.proof.machine import REACHED, NodeMachine
 
 STEPS = 25
@@ -26,6 +27,8 @@ _SETTINGS = settings(
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+    # A life is made small by its steps, see `smallest`: what is drawn depends on their number.
+    phases=[Phase.generate],
     report_multiple_bugs=False,
     print_blob=True,
 )
@@ -41,22 +44,24 @@ class Lived:
 
 
 def live_quickly(examples: int) -> Counter[str]:
-    """So many lives as the profile of Hypothesis says, made small where one breaks a promise."""
+    """So many lives, from a seed as the profile of Hypothesis says.  Raises Broken, made small."""
     REACHED.clear()
-    run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
+    try:
+        run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
+    except Broken as error:
+        raise smallest(error) from error
     return Counter(REACHED)
 
 
 def live_batch(number: int, *, small: bool = True, lives: int = BATCH) -> Lived:
     """The lives of one seed; `small`: what breaks is made small."""
     REACHED.clear()
-    phases = [Phase.generate, *([Phase.shrink] if small else [])]
-    chosen = settings(_SETTINGS, max_examples=lives, database=None, phases=phases)
+    chosen = settings(_SETTINGS, max_examples=lives, database=None)
     broken = None
     try:
         run_state_machine_as_test(seed(number)(NodeMachine), settings=chosen)
-    except AssertionError as error:
-        broken = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    except Broken as error:
+        broken = str(smallest(error) if small else error)
     return Lived(number, Counter(REACHED), broken)
 
 
