@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 # A machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("busy"), derandomize=True)
+# Hours for the fuzzers: CONTRIBUTING, Tests.
+settings.register_profile("long", settings.get_profile("busy"), max_examples=20_000)
 settings.load_profile("ci" if os.environ.get("CI") else "busy")
 
 

@@ -11,7 +11,7 @@ import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from lumbridge_compute import __version__
@@ -136,11 +136,11 @@ def _check_protocol(request: Request) -> None:
 
 def _check_fresh(asked_at_s: object) -> None:
     """Take no order whose client has been told meanwhile that the agent is stuck."""
-    if not isinstance(asked_at_s, int | float):
-        return
-    age_s = time.monotonic() - asked_at_s
-    if age_s > FRESH_S:
-        raise HTTPException(408, f"cannot take an order that is {age_s:.1f} s old: repeat it")
+    # Compared, not subtracted: a whole number may be too large for a float.
+    if isinstance(asked_at_s, int | float) and asked_at_s < time.monotonic() - FRESH_S:
+        raise HTTPException(
+            408, f"cannot take an order that is more than {FRESH_S:g} s old: repeat it"
+        )
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
@@ -169,7 +169,8 @@ def _refuse_constant(name: str) -> None:
 
 
 def _json(document: object, status: int = 200) -> Response:
-    return JSONResponse(document, status, headers=_HEADERS)
+    # In ASCII: a text that came as JSON may hold half of a surrogate pair, which is no UTF-8.
+    return Response(json.dumps(document), status, headers=_HEADERS, media_type="application/json")
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -223,7 +223,7 @@ def _read_info(descriptor: int) -> _Info | None:
             float(info["since_uptime_s"]),
             client_pid if isinstance(client_pid, int) else None,
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 

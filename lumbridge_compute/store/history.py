@@ -19,6 +19,7 @@ MEASURED_FROM = 5
 
 _ERROR_CHARS = 2000
 _MAX_SECONDS = 1e12
+_MAX_WHOLE = 2**63
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -169,8 +170,11 @@ def _plain(started: Started) -> dict[str, Any]:
 
 
 def _parse_line(line: bytes) -> HistoryEntry | None:
+    # A file of a great many short lines must not cost a parser's run for each.
+    if b'"outcome"' not in line:
+        return None
     try:
-        value = json.loads(line, parse_float=_finite, parse_constant=_finite)
+        value = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
@@ -211,12 +215,18 @@ def _finite(text: str) -> float:
     return number
 
 
+# `json.loads` makes a decoder each time that it is given a hook.
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < _MAX_WHOLE else None
 
 
 def _seconds(value: object) -> float | None:

@@ -235,13 +235,13 @@ def obey(loop: FloorLoop, message: Message, descriptor: int) -> None:
     if message.kind == "floor":
         loop.policy = FloorPolicy(message.number("bytes") or 0)
     elif message.kind == "order":
-        loop.set_order(parse_names(message.values["names"]))
+        loop.set_order(parse_names(message.text("names")))
     elif message.kind == "remove":
-        loop.remove(message.values["name"])
+        loop.remove(message.text("name"))
     elif message.kind == "past":
         loop.past = parse_past(message)
     elif message.kind == "add" and descriptor >= 0:
-        pid, group = int(message.values["pid"]), message.values["group"] == "1"
-        loop.add(Target(message.values["name"], descriptor, pid, group))
+        pid, group = int(message.text("pid")), message.text("group") == "1"
+        loop.add(Target(message.text("name"), descriptor, pid, group))
     else:
         raise ValueError(f"cannot obey {message.kind!r}: no such message, or no descriptor")

@@ -12,6 +12,7 @@ version=N`, answered by `synced version=N` when all before it is in force.  From
 from __future__ import annotations
 
 import enum
+import math
 
 from lumbridge_compute.core.floor import Action, Past
 from lumbridge_compute.core.values import dataclass
@@ -64,13 +65,23 @@ class Message:
     kind: str
     values: dict[str, str]
 
+    def text(self, key: str) -> str:
+        """Raises ValueError where it is missing."""
+        value = self.values.get(key)
+        if value is None:
+            raise ValueError(f"cannot read message {self.kind!r}: it has no {key!r}")
+        return value
+
     def number(self, key: str) -> int | None:
         value = self.values.get(key)
         return None if value is None else int(value)
 
     def seconds(self, key: str) -> float | None:
         value = self.values.get(key)
-        return None if value is None else float(value)
+        number = None if value is None else float(value)
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"cannot read message {self.kind!r}: {key!r} is {value}")
+        return number
 
 
 def render_message(kind: str, **values: object) -> bytes:

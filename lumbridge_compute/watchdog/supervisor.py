@@ -24,6 +24,7 @@ from lumbridge_compute.watchdog.loop import (
 )
 from lumbridge_compute.watchdog.protocol import (
     FloorEvent,
+    Message,
     parse_event,
     parse_message,
     parse_past,
@@ -150,17 +151,23 @@ async def _receive(guard: Guard, sampler: _Sampler, cover: trio.CancelScope) -> 
             return f"the sampler was silent for {sampler.silence_limit_s:g} s"
         if not line:
             return "the sampler ended"
-        message = parse_message(line)
-        if message.kind == "synced":
-            version = message.number("version") or 0
-            # The task may hold a model already that the sampler will hear of next.
-            if version == guard.version:
-                _hand_over(guard, sampler.held, cover)
-            guard.put_in_force(sampler.channel, version)
-        elif message.kind == "past":
-            guard.past = parse_past(message)
-        else:
-            guard.tell(parse_event(message))
+        try:
+            _hear(guard, sampler, cover, parse_message(line))
+        except ValueError as error:
+            return f"the sampler was not understood: {error}"
+
+
+def _hear(guard: Guard, sampler: _Sampler, cover: trio.CancelScope, message: Message) -> None:
+    if message.kind == "synced":
+        version = message.number("version") or 0
+        # The task may hold a model already that the sampler will hear of next.
+        if version == guard.version:
+            _hand_over(guard, sampler.held, cover)
+        guard.put_in_force(sampler.channel, version)
+    elif message.kind == "past":
+        guard.past = parse_past(message)
+    else:
+        guard.tell(parse_event(message))
 
 
 def _hand_over(guard: Guard, held: HeldProcess, cover: trio.CancelScope) -> None:

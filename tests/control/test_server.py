@@ -177,6 +177,8 @@ async def test_a_folder_in_its_place_is_refused(root: Path) -> None:
         (post("/orders", b"{}", f"{PROTOCOL_HEADER}: 99\r\n"), 409, "same protocol"),
         (post("/cancel", b'{"order": "all"}'), 400, "wants a number"),
         (post("/orders", b'{"command": "resume", "asked_at_s": -9}'), 408, "s old"),
+        (post("/orders", b'{"command": "resume", "asked_at_s": -1%s}' % (b"0" * 400)), 408, "old"),
+        (post("/orders", rb'{"command": "resume", "pids": {"\ud800": "x"}}'), 400, "pids.\ud800"),
         (b"GET /history?n=x HTTP/1.0\r\n\r\n", 400, "n wants a number"),
         (b"GET /history?n=99999999 HTTP/1.0\r\n\r\n", 400, "n wants a number"),
         (b"GET /secret HTTP/1.0\r\n\r\n", 404, "Not Found"),

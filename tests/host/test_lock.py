@@ -132,15 +132,18 @@ def test_a_lock_that_nobody_holds_has_no_holder_whatever_its_file_says(path: str
         {"pid": 1 << 22},
         {"pid": "x"},
         {"since_uptime_s": None},
-        None,
+        {"since_uptime_s": 10**400},
+        {"start_ticks": float("inf")},
+        "[" * 4000,
+        "\0" * 100,
     ],
-    ids=str,
+    ids=lambda change: str(change)[:30].replace("\0", "0"),
 )
 def test_what_the_file_says_of_another_process_is_not_believed(
-    path: str, locked: NodeLock, change: dict[str, object] | None
+    path: str, locked: NodeLock, change: dict[str, object] | str
 ) -> None:
     info = json.loads(Path(path).read_text())
-    text = json.dumps({**info, **change}) if change is not None else "\0" * 100
+    text = change if isinstance(change, str) else json.dumps({**info, **change})
     with open(path, "r+") as file:
         file.truncate()
         file.write(text)

@@ -55,7 +55,7 @@ def _around(world: World) -> Iterator[str]:
         yield "a Scene is gone from the registry"
     if any(ports & body.listens for body in world.living() if not body.start):
         yield "stranger on a port"
-    if any(body.start and body.leads and body.model is None for body in world.living()):
+    if any(body.start and body.model is None for body in world.living()):
         yield "lost its record"
 
 

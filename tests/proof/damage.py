@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from lumbridge_compute.core.state import Legacy
+from lumbridge_compute.core.state import Legacy, without_records
+from lumbridge_compute.store.state_file import render_state
 from tests.proof.facts import parsed
 
-DAMAGES = ("flip", "cut", "zeros", "line-lost", "legacy", "empty")
+DAMAGES = ("flip", "cut", "zeros", "line-lost", "legacy", "empty", "record-lost")
 
 
 def damaged(data: bytes, kind: str, part: float) -> bytes | None:
@@ -24,7 +25,16 @@ def damaged(data: bytes, kind: str, part: float) -> bytes | None:
         return b"".join(lines[:lost] + lines[lost + 1 :])
     if kind == "empty":
         return b""
-    return _as_predecessor(data) if kind == "legacy" else None
+    return _as_predecessor(data) if kind == "legacy" else _without_a_record(data, part)
+
+
+def _without_a_record(data: bytes, part: float) -> bytes | None:
+    """As an older copy of the file would be: it can be read, and knows less."""
+    state = parsed(data)
+    if state is None or not state.processes:
+        return None
+    names = sorted(state.processes)
+    return render_state(without_records(state, [names[int(part * len(names))]]))
 
 
 def _as_predecessor(data: bytes) -> bytes | None:

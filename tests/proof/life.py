@@ -44,7 +44,12 @@ COMMANDS = (*ORDERS, "adopt-night", "adopt-day-pids", "forget-ear", "forget-thin
 
 
 class Broken(AssertionError):
-    """A promise was broken; the text tells the whole life."""
+    """A promise was broken; the text tells the whole life, of these `steps`."""
+
+    def __init__(self, name: str, steps: Sequence[Step], told: str) -> None:
+        super().__init__(told)
+        self.name = name
+        self.steps = tuple(steps)
 
 
 class Life:
@@ -151,12 +156,15 @@ class Life:
         self._last = run = go(witness)
         made[0].finish(run)
         if made[0].violations:
-            raise Broken("\n".join(self.told(made[0].violations)))
+            raise self._broken(made[0].violations)
         return run
 
     def _unmet(self, name: str, cause: str) -> None:
         number = len(self._last.calls) - 1 if self._last is not None else 0
-        raise Broken("\n".join(self.told([Violation(name, number, cause)])))
+        raise self._broken([Violation(name, number, cause)])
+
+    def _broken(self, violations: Sequence[Violation]) -> Broken:
+        return Broken(violations[0].name, self.steps, "\n".join(self.told(violations)))
 
     def told(self, violations: Sequence[Violation]) -> Iterator[str]:
         """What broke, how it came to that, and the command that shows it again."""
@@ -307,9 +315,27 @@ def render_steps(steps: Sequence[Step]) -> str:
 
 def live(text: str) -> None:
     """Live a rendered life again.  Raises Broken as it did."""
-    (_, start, seed), *steps = (tuple(part.split()) for part in text.split(";"))
+    _live([tuple(part.split()) for part in text.split(";")])
+
+
+def smallest(broken: Broken) -> Broken:
+    """The same promise broken by as few steps as it takes: each that can be left out is."""
+    at = len(broken.steps) - 1
+    while at > 0:
+        steps = (*broken.steps[:at], *broken.steps[at + 1 :])
+        try:
+            _live(steps)
+        except Broken as smaller:
+            if smaller.name == broken.name:
+                broken = smaller
+        at = min(at, len(broken.steps)) - 1
+    return broken
+
+
+def _live(steps: Sequence[Step]) -> None:
+    (_, start, seed), *rest = steps
     life = Life(start, int(seed))
-    for step in steps:
+    for step in rest:
         if step == ("end",):
             life.end()
         else:

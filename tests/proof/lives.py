@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from lumbridge_compute.host.urgent import end_with_parent
 from tests.proof.circumstances import NAMES
+from tests.proof.life import Broken, smallest
 from tests.proof.machine import REACHED, NodeMachine
 
 STEPS = 25
@@ -26,6 +27,8 @@ _SETTINGS = settings(
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),
+    # A life is made small by its steps, see `smallest`: what is drawn depends on their number.
+    phases=[Phase.generate],
     report_multiple_bugs=False,
     print_blob=True,
 )
@@ -41,22 +44,24 @@ class Lived:
 
 
 def live_quickly(examples: int) -> Counter[str]:
-    """So many lives as the profile of Hypothesis says, made small where one breaks a promise."""
+    """So many lives, from a seed as the profile of Hypothesis says.  Raises Broken, made small."""
     REACHED.clear()
-    run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
+    try:
+        run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
+    except Broken as error:
+        raise smallest(error) from error
     return Counter(REACHED)
 
 
 def live_batch(number: int, *, small: bool = True, lives: int = BATCH) -> Lived:
     """The lives of one seed; `small`: what breaks is made small."""
     REACHED.clear()
-    phases = [Phase.generate, *([Phase.shrink] if small else [])]
-    chosen = settings(_SETTINGS, max_examples=lives, database=None, phases=phases)
+    chosen = settings(_SETTINGS, max_examples=lives, database=None)
     broken = None
     try:
         run_state_machine_as_test(seed(number)(NodeMachine), settings=chosen)
-    except AssertionError as error:
-        broken = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    except Broken as error:
+        broken = str(smallest(error) if small else error)
     return Lived(number, Counter(REACHED), broken)
 
 
@@ -69,14 +74,10 @@ def live_for(minutes: float, first: int, jobs: int, say: Callable[[str], None]) 
     reached: Counter[str] = Counter()
     batches = broken = 0
 
-    def seeds() -> Iterator[int]:
-        return itertools.takewhile(
-            lambda _: time.monotonic() - began_s < minutes * 60, itertools.count(first)
-        )
-
+    seeds = itertools.count(first)
     with multiprocessing.get_context("spawn").Pool(jobs, end_with_parent, (os.getpid(),)) as pool:
-        for numbers in iter(lambda: list(itertools.islice(seeds(), jobs)), []):
-            for lived in pool.map(live_batch, numbers, chunksize=1):
+        while time.monotonic() - began_s < minutes * 60:
+            for lived in pool.map(live_batch, itertools.islice(seeds, jobs), chunksize=1):
                 batches += 1
                 broken += lived.broken is not None
                 reached += lived.reached

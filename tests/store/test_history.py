@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lumbridge_compute.core.units import render_bytes
 from lumbridge_compute.store.history import (
     MAX_BYTES,
     Cost,
     HistoryEntry,
     Started,
     append_history,
+    history_document,
     measured,
     parse_history,
     read_history,
@@ -34,6 +37,10 @@ SWITCH = HistoryEntry(
     started={"qwen": Started("d1", 40.25, 60 * 2**30), "tts": Started("d2", 1.5)},
 )
 
+PIECES = [
+    *(b"1", b"-1", b"1e308", b"1e999", b"NaN", b"9" * 400, b"9" * 5000, b"true", b"null", b'"x"'),
+    *(b'"memory_bytes":', b'"load_s":', b'"\\ud800"', b",", b"}", b"{", b"[", b"]", b":", b"\xff"),
+]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 durations = st.integers(0, 10**9).map(lambda ms: ms / 1000)
 entries = st.builds(
@@ -62,6 +69,27 @@ def test_an_entry_is_one_line_of_json(entry: HistoryEntry) -> None:
     line = render_entry(entry)
     assert line.count(b"\n") == 1
     assert isinstance(json.loads(line), dict)
+
+
+def test_a_number_that_no_machine_has_is_passed_over() -> None:
+    """Two starts that took 10**400 bytes each made every command fail over their mean."""
+    huge = replace(SWITCH, started={"qwen": Started("d1", 1.0, 10**400)}, exit=10**400)
+    (entry, again) = parse_history(render_entry(huge) * 2)
+    assert (entry.exit, entry.started) == (None, {"qwen": Started("d1", 1.0)})
+    assert measured([entry, again]) == {("qwen", "d1"): Cost(1.0, None)}
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+def test_no_line_is_fatal_to_who_reads_or_shows_it(middle: bytes) -> None:
+    line = b'{"time":"t","command":"c","outcome":"o","models":{"a":{"definition":"d","load_s":'
+    data = b"".join(
+        line + each + b"\n" for each in (middle, middle + b"}}}", b"1," + middle + b"}}}")
+    )
+    entries = parse_history(data * 2)
+    for cost in measured(entries).values():
+        assert render_bytes(cost.memory_bytes or 0)
+    for entry in entries:
+        assert json.dumps(history_document(entry), allow_nan=False)
 
 
 @given(st.binary(max_size=300))

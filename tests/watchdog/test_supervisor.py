@@ -262,6 +262,15 @@ async def test_samplers_that_end_at_once_are_not_started_for_ever(
     assert len(starts.read_bytes()) == 3
 
 
+async def test_a_sampler_that_talks_nonsense_is_not_believed_and_replaced(memory: Any) -> None:
+    """It took the agent down."""
+    script = ("/bin/sh", "-c", "echo nonsense >&0; sleep 1000")
+    async with guarded(memory, interpreter=script, restart_pauses_s=()) as (guard, _):
+        await guard.status.wait_value(lambda status: "not started again" in (status.cause or ""))
+        assert "was not understood: " in (guard.status.value.cause or "")
+        assert guard.status.value.sampler_pid is None
+
+
 async def test_a_sampler_that_is_stuck_is_replaced(
     memory: Any, start_model: Callable[..., Any]
 ) -> None:
