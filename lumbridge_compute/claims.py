@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lumbridge_compute.core.identity import Claim, Identity, Ownership, Process, compare
 from lumbridge_compute.core.state import Bound, Legacy, Record
-from lumbridge_compute.core.values import dataclass, replace
+from lumbridge_compute.core.values import dataclass, field, replace
 from lumbridge_compute.core.world import Listener
 from lumbridge_compute.effects import Effects
 
@@ -22,12 +22,14 @@ class Scan:
     table: Mapping[int, Process]
     carriers: Mapping[str, frozenset[int]]
     scopes: Mapping[str, frozenset[int]]
+    left_behind: Mapping[Identity, frozenset[int]] = field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
     own: frozenset[int] = frozenset()
 
     def proved(self, record: Bound) -> frozenset[int]:
         by_token = self.carriers.get(record.token or "", frozenset())
-        return by_token | self.scopes.get(record.scope or "", frozenset())
+        by_scope = self.scopes.get(record.scope or "", frozenset())
+        return by_token | by_scope | self.left_behind.get(record.identity, frozenset())
 
 
 def read_scan(effects: Effects, records: Mapping[str, Record]) -> Scan:
@@ -41,11 +43,13 @@ def read_scan(effects: Effects, records: Mapping[str, Record]) -> Scan:
     needed = ours or any(isinstance(record, Legacy) for record in records.values())
     tokens = {record.token for record in ours if record.token}
     scopes = {record.scope for record in ours if record.scope}
+    table = effects.processes() if needed else {}
     return Scan(
         boot_id,
-        effects.processes() if needed else {},
+        table,
         effects.carriers(tokens) if tokens else {},
         effects.scope_members(scopes) if scopes else {},
+        effects.left_behind([record.identity for record in ours], table) if ours else {},
     )
 
 

@@ -14,9 +14,10 @@ from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
 from lumbridge_compute.core.values import replace
 from lumbridge_compute.core.world import Listener, Memory
-from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder
+from lumbridge_compute.effects import HISTORY_FILE, Effects, Holder, ProcessHandle
 from lumbridge_compute.errors import OperatorError, Refused
 from lumbridge_compute.host import files, lock, pidfd, procfs, sockets, systemd
+from lumbridge_compute.host.left_behind import LeftBehind
 from lumbridge_compute.host.programs import find_log_faults, find_start_faults
 from lumbridge_compute.host.strangers import describe_holders
 
@@ -31,17 +32,25 @@ _T = TypeVar("_T")
 class HostEffects:
     """Implements Effects for the node at `root`, an absolute path.
 
-    `client_pid` is the command for which an agent takes the lock.  Disk effects run in threads and
-    are not cancelled half-way; what reads /proc runs inline, since it takes milliseconds.
+    `client_pid` is the command for which an agent takes the lock; `left_behind` is shared by all
+    effects of one agent.  Disk effects run in threads and are not cancelled half-way; what reads
+    /proc runs inline, since it takes milliseconds.
     """
 
-    def __init__(self, root: str, *, client_pid: int | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        client_pid: int | None = None,
+        left_behind: LeftBehind | None = None,
+    ) -> None:
         self._root = root
+        self._left_behind = left_behind or LeftBehind()
         self._private = os.path.join(root, files.PRIVATE_FOLDER)
         self._client_pid = client_pid
 
     def for_client(self, pid: int | None) -> HostEffects:
-        return HostEffects(self._root, client_pid=pid)
+        return HostEffects(self._root, client_pid=pid, left_behind=self._left_behind)
 
     # time
 
@@ -179,6 +188,14 @@ class HostEffects:
 
     def open_process(self, identity: Identity) -> pidfd.HeldProcess | None:
         return pidfd.open_same(identity)
+
+    def keep(self, leader: ProcessHandle) -> None:
+        self._left_behind.keep(leader.identity, leader.fileno())
+
+    def left_behind(
+        self, leaders: Collection[Identity], table: Mapping[int, Process]
+    ) -> Mapping[Identity, frozenset[int]]:
+        return self._left_behind.members(leaders, table)
 
     def permitted(self, identity: Identity) -> bool:
         return pidfd.permitted(identity)

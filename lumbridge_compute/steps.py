@@ -282,6 +282,7 @@ class Steps:
         return health
 
     async def _death(self, model: Model, handle: ProcessHandle) -> Health:
+        self.effects.keep(handle)
         cause = handle.exit_cause() or "ended, cause not known"
         if (by_floor := self.surroundings.stopped_by_floor().get(model.name)) is not None:
             return Health(HealthName.DEAD, by_floor)

@@ -100,6 +100,7 @@ class ProcessWatch:
         if handle is not None:
             try:
                 await handle.wait()
+                self._effects.keep(handle)
                 cause = handle.exit_cause()
             finally:
                 handle.close()

@@ -79,6 +79,7 @@ class SimEffects:
     holds_lock: bool = False
     newest_guarded: list[Identity] = field(default_factory=list)
     floor_victims: dict[str, str] = field(default_factory=dict)
+    _kept: list[Body] = field(default_factory=list)
     _lasting: Kind | None = None
     _base_s: float = field(init=False)
     _tokens: int = 0
@@ -333,6 +334,24 @@ class SimEffects:
             raise ValueError(f"pid {identity.pid} is never a target")
         body = self.world.body_of(identity)
         return SimHandle(self, body) if body is not None and body.alive else None
+
+    def keep(self, leader: ProcessHandle) -> None:
+        """No effect on the world, and so nothing for a fault to strike."""
+        body = self.world.body_of(leader.identity)
+        if body is not None:
+            self._kept.append(body)
+
+    def left_behind(
+        self, leaders: Collection[Identity], table: Mapping[int, Process]
+    ) -> Mapping[Identity, frozenset[int]]:
+        return {
+            identity: frozenset(
+                b.pid for b in self.world.living() if b.group_inode == body.group_inode
+            )
+            for identity in leaders
+            for body in self._kept
+            if identity.matches(self.world.identity(body))
+        }
 
     def permitted(self, identity: Identity) -> bool:
         self.effect("permitted", str(identity.pid))

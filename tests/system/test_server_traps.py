@@ -6,8 +6,10 @@ import contextlib
 import http.client
 import json
 import os
+import platform
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from tests.system.agent import start_agent
 from tests.system.node import SystemNode, alive, free_port, until
 
 MIB = 1024 * 1024
+KERNEL = tuple(int(part) for part in platform.release().split(".")[:2])
+needs_group_signals = pytest.mark.skipif(
+    KERNEL < (6, 9), reason="PIDFD_SIGNAL_PROCESS_GROUP came with Linux 6.9"
+)
 
 
 def members(node: SystemNode, leader: int) -> set[int]:
@@ -124,6 +130,59 @@ def test_an_engine_that_outlives_its_leader_is_found_and_ended(
     assert not any(alive(engine) for engine in engines)
     expected = {"resume": {"small", "voice"}, "activate": {"large", "voice"}, "deactivate": set()}
     assert set(pair.pids()) == expected[order]
+
+
+def hide_an_engine(node: SystemNode, name: str) -> None:
+    """Give a model a process in its group whose environment proves nothing any more, as that of
+    vLLM's EngineCore, which sets its title."""
+    script = (
+        "import os, sys; os.fork() or os.execve('/bin/sleep', ['sleep', '1000'], "
+        f"{{'LUMBRIDGE_TEST_NODE': {str(node.root)!r}}}); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    model = node.models[name]
+    model["command"] = [sys.executable, "-c", script, *model["command"]]
+
+
+def hidden_engine(node: SystemNode, leader: int) -> int:
+    found: set[int] = set()
+    until(lambda: bool(found.update(members(node, leader) - {leader}) or found), "the engine runs")
+    return found.pop()
+
+
+@needs_group_signals
+def test_an_agent_that_saw_the_leader_die_knows_its_engine_without_a_token(
+    pair: SystemNode,
+) -> None:
+    hide_an_engine(pair, "small")
+    pair.write()
+    start_agent(pair)
+    pair.ok("scene", "activate", "day")
+    leader = pair.pids()["small"]
+    engine = hidden_engine(pair, leader)
+    os.kill(leader, signal.SIGKILL)
+    pair.until_error("'small' ended unexpectedly")
+    assert alive(engine)
+    pair.ok("scene", "resume")
+    assert not alive(engine)
+    assert pair.status()["verdict"] == "exact"
+
+
+@needs_group_signals
+def test_an_engine_of_a_start_that_failed_is_ended_before_the_way_back(pair: SystemNode) -> None:
+    pair.models["large"]["command"] += ["--slow-start", "60"]
+    hide_an_engine(pair, "large")
+    pair.write()
+    pair.ok("scene", "activate", "day")
+    command = pair.start("scene", "activate", "night", "--json")
+    until(lambda: "large" in recorded(pair), "large is started")
+    leader = pair.pids()["large"]
+    engine = hidden_engine(pair, leader)
+    os.kill(leader, signal.SIGKILL)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 1, err
+    assert json.loads(out)["restored"] is True
+    assert not alive(engine)
+    assert set(pair.pids()) == {"small", "voice"}
 
 
 def test_a_port_taken_between_bind_and_listen_fails_the_start_whoever_answers(
