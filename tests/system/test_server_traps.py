@@ -144,9 +144,9 @@ def hide_an_engine(node: SystemNode, name: str) -> None:
 
 
 def hidden_engine(node: SystemNode, leader: int) -> int:
-    found: set[int] = set()
-    until(lambda: bool(found.update(members(node, leader) - {leader}) or found), "the engine runs")
-    return found.pop()
+    until(lambda: bool(members(node, leader) - {leader}), "the engine runs")
+    (engine,) = members(node, leader) - {leader}
+    return engine
 
 
 @needs_group_signals
