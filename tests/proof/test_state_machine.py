@@ -24,7 +24,13 @@ RUNS = ("activate", "resume", "plan", "deactivate", "adopt", "forget", "status")
 
 def test_no_promise_breaks_and_everything_is_met_often() -> None:
     reached = live_quickly(IN_QUICK_PART)
-    wanted = (*NAMES, *EXITS, *(f"run {name}" for name in RUNS), "converged", "converged to a Scene")
+    wanted = (
+        *NAMES,
+        *EXITS,
+        *(f"run {name}" for name in RUNS),
+        "converged",
+        "converged to a Scene",
+    )
     assert {name: reached[name] for name in wanted if reached[name] < AT_LEAST} == {}
     assert [kind for kind in Kind if not reached[f"fault {kind}"]] == []
 

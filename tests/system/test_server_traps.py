@@ -275,7 +275,7 @@ def test_a_voice_that_has_only_info_is_named_by_a_pointer(node: SystemNode) -> N
     """Piper: neither /health nor /v1/models."""
     by_pointer = {"path": "/info", "match": "json", "pointer": "/voice/name"}
     node.model("alba", marker="en_GB-alba-medium", health=by_pointer)
-    brief = {**by_pointer, "timeout": "1s"}
+    brief = {**by_pointer, "timeout": "5s"}  # to begin on a busy machine, too
     node.model("wrong", "--reported-marker", "en_US-lessac-medium", health=brief)
     node.scene("one", "alba")
     node.scene("two", "wrong")
@@ -299,7 +299,7 @@ def test_a_page_that_answers_everything_proves_no_marker(
     node: SystemNode, keys: dict[str, Any], said: str
 ) -> None:
     """A speech server whose /health is the page of every unknown path: 200, and no name."""
-    node.model("ear", "--catch-all", health={"timeout": "1s", "path": "/health", **keys})
+    node.model("ear", "--catch-all", health={"timeout": "5s", "path": "/health", **keys})
     node.scene("one", "ear")
     node.write()
     ran = node.run("scene", "activate", "one", "--json")

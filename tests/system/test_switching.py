@@ -26,7 +26,7 @@ def test_a_switch_keeps_the_shared_model_and_commits(pair: SystemNode) -> None:
 
 
 def test_a_wrong_marker_restores_the_previous_scene(pair: SystemNode) -> None:
-    pair.model("liar", "--reported-marker", "Small", health={"timeout": "1s"})
+    pair.model("liar", "--reported-marker", "Small", health={"timeout": "5s"})
     pair.scene("bad", "voice", "liar")
     pair.write()
     pair.ok("scene", "activate", "day")
