@@ -28,6 +28,9 @@ def main() -> int:
     except OperatorError as error:
         _say(f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else []))
         return 1
+    except (KeyboardInterrupt, BaseExceptionGroup) as error:
+        _say(f"NOT proved: {type(error).__name__}: {error}")
+        return 1
     except Exception as error:  # noqa: BLE001 - to the scripts a fault of our own is a failure too
         _say(f"error: unexpected fault of this release: {type(error).__name__}: {error}")
         return 1

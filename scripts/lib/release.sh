@@ -18,7 +18,7 @@ unit_file=/etc/systemd/system/$unit
 # gateways' listeners only as long as it means to start the unit again.
 trial_file=/run/systemd/system/$unit.d/lumbridge-trial.conf
 shipped_prefix=/opt/lumbridge-compute
-prefix=$shipped_prefix
+prefix=''
 dry_run=''
 kept_releases=3
 
@@ -36,7 +36,10 @@ tell() {
     printf '%s\n' "$1" 2>/dev/null || true
 }
 
+# The prefix that was given, else that of the installed unit, else the usual one.
 use_prefix() {
+    [[ -n $prefix ]] || prefix=$(unit_prefix)
+    prefix=${prefix:-$shipped_prefix}
     [[ $prefix =~ ^/[A-Za-z0-9._/+@=-]*[A-Za-z0-9]$ ]] ||
         fail "cannot use the prefix '$prefix': wanted an absolute path of plain characters"
     releases=$prefix/releases
@@ -101,7 +104,8 @@ checkout_git() {
     if [[ $EUID -eq 0 && $owner != root ]]; then
         as=(runuser -u "$owner" -- env "HOME=$(getent passwd "$owner" | cut -d : -f 6)")
     fi
-    "${as[@]}" env GIT_TERMINAL_PROMPT=0 "GIT_SSH_COMMAND=${GIT_SSH_COMMAND:-ssh} -oBatchMode=yes" \
+    "${as[@]}" env GIT_OPTIONAL_LOCKS=0 GIT_TERMINAL_PROMPT=0 \
+        "GIT_SSH_COMMAND=${GIT_SSH_COMMAND:-ssh} -oBatchMode=yes" \
         git -C "$checkout" "$@" </dev/null
 }
 
@@ -209,6 +213,15 @@ unit_value() {
     [[ ! -r $unit_file ]] || sed -n "s|^$1=||p" -- "$unit_file"
 }
 
+unit_prefix() {
+    unit_value ExecStart | sed -n 's|/current/bin/lumbridge-compute agent.*||p'
+}
+
+# Whether the installed unit starts what is under this prefix.
+owns_unit() {
+    [[ $(unit_prefix) == "$prefix" ]]
+}
+
 # The words after `agent` in the installed unit.
 agent_words() {
     unit_value ExecStart | sed -n 's|^.*/lumbridge-compute agent *||p'
@@ -236,5 +249,5 @@ put_unit() {
 }
 
 is_running() {
-    [[ -z $(no_service) ]] && systemctl is-active --quiet "$unit"
+    [[ -z $(no_service) ]] && owns_unit && systemctl is-active --quiet "$unit"
 }

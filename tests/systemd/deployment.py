@@ -30,11 +30,12 @@ trap _count DEBUG
 class Deployment:
     """`upstream` is where others commit, `checkout` the operator's clone of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, with_packages: bool = True) -> None:
         self.transcript: list[str] = []
         self.upstream, self.checkout = folder / "upstream", folder / "checkout"
         self._wheels, self._count = folder / "wheels", folder / "count"
-        pack_wheels(self._wheels, CHECKOUT / "pyproject.toml")
+        if with_packages:
+            pack_wheels(self._wheels, CHECKOUT / "pyproject.toml")
         self.upstream.mkdir()
         for part in _PARTS:
             ignore = shutil.ignore_patterns("__pycache__")
