@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.systemd.service import CHECKOUT, PATIENCE_S
@@ -67,8 +68,19 @@ class Deployment:
 
     def script(self, name: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """The script, run to its end; nobody is there to answer it."""
+        return self._run(f"scripts/{name}", words, env)
+
+    def command(self, *words: str) -> str:
+        """What the installed command says; it fails the test unless it works."""
+        ended = self._run(str(COMMAND), words, {})
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+    def _run(
+        self, program: str, words: Sequence[str], env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         ended = subprocess.run(
-            [self.checkout / "scripts" / name, *words],
+            [self.checkout / program, *words],
             cwd="/",
             env={**self._environment(), **env},
             stdin=subprocess.DEVNULL,
@@ -78,7 +90,7 @@ class Deployment:
             timeout=BUILD_S,
             check=False,
         )
-        self.note("$", f"scripts/{name}", *words)
+        self.note("$", program, *words)
         self.note(f"{ended.stdout}[exit {ended.returncode}]\n")
         assert "Traceback" not in ended.stdout
         return ended

@@ -41,7 +41,7 @@ def node() -> Iterator[Service]:
     subprocess.run(["journalctl", "--no-pager", "--lines=100"], check=True)
 
 
-def adopt_by_hand(service: Service) -> dict[str, int]:
+def adopt_by_hand(deployment: Deployment, service: Service) -> dict[str, int]:
     """Start the models of the Scene `day` as an operator does, and adopt them."""
     pids = {}
     for name in ("small", "voice"):
@@ -49,10 +49,19 @@ def adopt_by_hand(service: Service) -> dict[str, int]:
         options = [*ENDLESS] if name == "small" else []
         pids[name] = service.node.stranger(*options, port=model["port"], marker=name).pid
     given = [word for name, pid in pids.items() for word in ("--pid", f"{name}={pid}")]
-    subprocess.run(
-        [COMMAND, "--root", service.node.root, "scene", "adopt", "day", *given], check=True
-    )
+    deployment.command("--root", str(service.node.root), "scene", "adopt", "day", *given)
     return pids
+
+
+def refuses_another_root(deployment: Deployment) -> None:
+    drop_in = INSTALLED.with_name(f"{INSTALLED.name}.d") / "root.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nEnvironment=LUMBRIDGE_COMPUTE_ROOT=/elsewhere\n")
+    ended = deployment.script("install", "--enable")
+    assert ended.returncode == 1
+    assert "a drop-in of lumbridge-compute-agent.service names another root" in ended.stdout
+    drop_in.unlink()
+    drop_in.parent.rmdir()
 
 
 @contextmanager
@@ -109,7 +118,8 @@ async def test_from_an_empty_machine_to_a_removal(deployment: Deployment, node: 
     deployment.ok("install", "--floor", "0.0625")
     assert await node.show("ActiveState") == "inactive"
     assert await run("systemd-analyze", "verify", "--man=no", str(INSTALLED)) == ""
-    pids = adopt_by_hand(node)
+    refuses_another_root(deployment)
+    pids = adopt_by_hand(deployment, node)
     deployment.ok("install", "--enable")
     assert await run("systemctl", "is-enabled", INSTALLED.name) == "enabled"
     assert status(node)["agent"]["version"] == first
@@ -121,7 +131,7 @@ async def test_from_an_empty_machine_to_a_removal(deployment: Deployment, node: 
 
     await upgraded_and_back(deployment, node, first)
     assert are_same(pids)
-    assert status(node)["verdict"] == "exact"
+    assert "exact: Scene 'day' runs" in deployment.command("--root", str(node.node.root), "status")
 
     said = deployment.ok("uninstall")
     assert f"lives on: small (pid {pids['small']})" in said
@@ -192,7 +202,7 @@ def test_a_script_that_is_killed_is_made_good_by_the_next_run(
         deployment.killed("install", at=at)
         assert not INSTALLED.exists() or current() in complete()
     deployment.ok("install")
-    pids = adopt_by_hand(node)
+    pids = adopt_by_hand(deployment, node)
     deployment.killed("install", "--enable", at=choice.randrange(40, 120))
     deployment.ok("install", "--enable")
     first, second = current(), deployment.commit("second")
