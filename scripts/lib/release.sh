@@ -123,6 +123,10 @@ check_checkout() {
 # release_name REVISION: its version and its short hash, as in 0.1.0+0123456789ab.
 release_name() {
     local version
+    if [[ -n $dry_run ]] && ! checkout_git cat-file -e "$1" 2>/dev/null; then
+        printf 'VERSION+%s\n' "${1:0:12}" # not fetched, so its version is not known
+        return
+    fi
     version=$(checkout_git show "$1:lumbridge_compute/__init__.py" |
         sed -n 's/^__version__ = "\([0-9.]*\)"$/\1/p')
     [[ -n $version ]] || fail "revision $1 has no version that can be read"

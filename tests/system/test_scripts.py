@@ -83,6 +83,17 @@ def test_an_upstream_that_is_gone_is_told(place: Place) -> None:
     assert "cannot fetch from origin" in place.refused("upgrade")
 
 
+def test_a_dry_run_names_what_is_upstream_and_fetches_nothing(place: Place) -> None:
+    second = place.deployment.commit("second")
+    before = tree(place.checkout, place.prefix)
+    ended = place.run("upgrade", "--dry-run")
+    assert ended.returncode == 0
+    assert (
+        f"would switch from {place.release} to {second.replace('0.1.0', 'VERSION')}" in ended.stdout
+    )
+    assert tree(place.checkout, place.prefix) == before
+
+
 def test_an_unknown_revision_is_told(place: Place) -> None:
     assert "there is no revision 'v9'" in place.refused("upgrade", "--to", "v9")
 

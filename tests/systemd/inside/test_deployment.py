@@ -148,7 +148,7 @@ async def upgraded_and_back(deployment: Deployment, node: Service, first: str) -
         second = deployment.commit("second")
         before = tree(*TOUCHED[:3])
         ended = await in_thread(deployment, "upgrade", "--dry-run")
-        assert "would fetch from origin" in ended.stdout
+        assert f"would switch from {first} to VERSION+{second[-12:]}" in ended.stdout
         assert tree(*TOUCHED[:3]) == before
         ended = await in_thread(deployment, "upgrade")
         restarts += 1
