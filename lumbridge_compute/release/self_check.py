@@ -13,9 +13,9 @@ from lumbridge_compute.cli.node import registry_of
 from lumbridge_compute.core.events import Outcome
 from lumbridge_compute.core.plan import Plan
 from lumbridge_compute.core.report_outcome import render_failure
+from lumbridge_compute.core.site import Site
 from lumbridge_compute.host_effects import HostEffects
 from lumbridge_compute.interruption import Interruption
-from lumbridge_compute.observe import Site
 from lumbridge_compute.orders import Command, Node, Order, run_order
 
 
