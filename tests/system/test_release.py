@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 import yaml
 
 from lumbridge_compute.cli.node import read_status
+from lumbridge_compute.core.registry import Address
 from lumbridge_compute.errors import BadInput, Refused
+from lumbridge_compute.release.restart import Knocks
 from lumbridge_compute.release.snapshot import (
     differences,
     read_snapshot,
@@ -19,7 +22,7 @@ from lumbridge_compute.release.snapshot import (
     unsettled,
     write_snapshot,
 )
-from tests.system.node import SystemNode, until
+from tests.system.node import SystemNode, free_port, until
 
 SELF_CHECK = [sys.executable, "-m", "lumbridge_compute.release", "self-check"]
 
@@ -133,6 +136,23 @@ def test_a_snapshot_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_text('{"boot_id": "x"')
     with pytest.raises(BadInput, match="cannot read what"):
         read_snapshot(str(path))
+
+
+async def test_a_gateway_that_refuses_is_counted() -> None:
+    knocks = Knocks()
+    closed, listening = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
+    with trio.socket.socket() as sock:
+        await sock.bind((listening.host, listening.port))
+        sock.listen(64)
+        async with trio.open_nursery() as nursery:
+            for gateway in (closed, listening):
+                nursery.start_soon(knocks.go_on, gateway)
+            with trio.fail_after(60):
+                while min(knocks.made[closed], knocks.made[listening]) < 3:  # noqa: ASYNC110 - a counter tells nobody
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert knocks.refused[closed] >= 2
+    assert knocks.refused[listening] == 0
 
 
 def test_the_registry_to_begin_with_is_right_as_it_is_and_with_its_marks_taken_off(

@@ -98,6 +98,16 @@ def test_an_unknown_revision_is_told(place: Place) -> None:
     assert "there is no revision 'v9'" in place.refused("upgrade", "--to", "v9")
 
 
+def test_a_revision_can_be_named(place: Place) -> None:
+    second = place.deployment.commit("second")
+    git(place.upstream, "tag", "v2")
+    place.deployment.commit("third")
+    git(place.checkout, "fetch", "--quiet", "--tags")
+    ended = place.run("upgrade", "--to", "v2", "--dry-run")
+    assert ended.returncode == 0
+    assert f"would switch from {place.release} to {second}" in ended.stdout
+
+
 def test_what_runs_already_is_not_built_again(place: Place) -> None:
     ended = place.run("upgrade")
     assert ended.returncode == 0
