@@ -24,8 +24,9 @@ SCRIPTS = [
 ]
 SHELL_SCRIPTS = [path for path in SCRIPTS if path.read_bytes().startswith(b"#!/usr/bin/env bash\n")]
 PIN = re.compile(r"([a-z0-9-]+)==[0-9][0-9a-z.]*")
-# A folder that belongs to one machine or person; /srv, /data and /etc are an operator's.
-MACHINE_PATH = re.compile(r"/(?:home|root|work|Users|mnt|opt)/[\w.-]+")
+# A folder that belongs to one machine or person; /srv, /data and /etc are an operator's, and one in
+# /opt is where we are installed.
+MACHINE_PATH = re.compile(r"/(?:home|root|work|Users|mnt|opt(?!/lumbridge-compute\b))/[\w.-]+")
 
 
 def pins() -> list[str]:

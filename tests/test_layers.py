@@ -44,6 +44,7 @@ LAYERS = {
     "agent": 5,
     "demo": 5,
     "cli": 6,
+    "release": 6,
     "__main__": 6,
 }
 IMPURE = frozenset(

@@ -24,14 +24,11 @@ FAMILIES = {
     # The script is made, and read by its shell where that is installed.
     "completion": r".*lumbridge-compute completion (bash|zsh|fish)",
     # Executed in a private systemd: tests/systemd/inside/test_documents.py.
-    "box": r"(sudo )?(systemctl|journalctl) |sudo install .*units/",
+    "box": r"(sudo )?(systemctl|journalctl) ",
     # Every word that is an option or a subcommand stands in the script's --help.
     "script": r"(sudo )?scripts/(?!deploy-key)",
     # Executed against a real sshd: test_deploy_key.py.
     "deploy-key": r"scripts/deploy-key ",
-    # A virtual environment is made without pip; pip only decides what it would install.
-    "venv": r"python3 -m venv ",
-    "pip": r"\S*/pip install ",
 }
 """Each family's beginning.  A command that fits none, or several, fails the tests."""
 

@@ -95,10 +95,6 @@ class Reader:
                 check_completion(command, self)
             case "script":
                 check_script(command)
-            case "venv":
-                self.run(f"{command.text} --without-pip", command)
-            case "pip":
-                check_pip(command)
             case _:
                 self.run(self.here(command.text), command)
 
@@ -203,11 +199,3 @@ def check_completion(command: Command, reader: Reader) -> None:
         checked = reader.home / f"completion.{shell}"
         checked.write_text(script)
         subprocess.run([shell, "-n", str(checked)], check=True)
-
-
-def check_pip(command: Command) -> None:
-    """pip agrees with its options and with the checkout, without an index."""
-    words = shlex.split(command.text)
-    pip = [sys.executable, "-m", "pip", *words[1:]]
-    offline = ["--quiet", "--dry-run", "--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, *offline], cwd=CHECKOUT, check=True, stdin=subprocess.DEVNULL)

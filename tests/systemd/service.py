@@ -24,19 +24,20 @@ UNIT_FILE = CHECKOUT / "units" / UNIT
 CGROUPS = Path("/sys/fs/cgroup")
 SLICE = "/lumbridge.slice/lumbridge-compute.slice/"
 PATIENCE_S = 60.0
-_INSTALLED = Path("/etc/systemd/system") / UNIT
+INSTALLED = Path("/etc/systemd/system") / UNIT
 _EVERY_S = 0.005
 
 
 class Service:
-    """The installed unit and the node at its root."""
+    """The unit, put in place by hand unless `by_hand` is False, and the node at its root."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_hand: bool = True) -> None:
         text = UNIT_FILE.read_text()
         (root,) = re.findall(r"^Environment=LUMBRIDGE_COMPUTE_ROOT=(.*)$", text, re.MULTILINE)
         (program,) = re.findall(r"^ExecStart=(\S+)", text, re.MULTILINE)
-        install_program(Path(program))
-        shutil.copy(UNIT_FILE, _INSTALLED)
+        if by_hand:
+            install_program(Path(program))
+            shutil.copy(UNIT_FILE, INSTALLED)
         Path(root).mkdir(mode=0o755, parents=True)
         self.node = SystemNode(Path(root))
         self.node.settings["memory_floor"] = "64MiB"
@@ -58,7 +59,7 @@ class Service:
 
     def drop_in(self, *lines: str) -> None:
         """Change the unit as `systemctl edit` would, for what would take too long otherwise."""
-        folder = _INSTALLED.with_name(f"{UNIT}.d")
+        folder = INSTALLED.with_name(f"{UNIT}.d")
         folder.mkdir()
         (folder / "test.conf").write_text("\n".join(["[Service]", *lines, ""]))
 

@@ -20,6 +20,7 @@ async def test_the_commands_that_need_a_service_manager_do_what_the_documents_sa
     service: Service,
 ) -> None:
     await service.start("day")
+    await service.systemctl("enable", "--quiet")  # as scripts/install --enable does
     prepare()
     commands = [command for command in all_commands() if command.family == "box"]
     assert len(commands) > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import trio
 
 from tests.system.node import alive
 from tests.systemd.service import (
+    CHECKOUT,
     SLICE,
     UNIT,
     Clients,
@@ -46,6 +48,15 @@ async def test_the_unit_has_no_fault(service: Service) -> None:
     argv = ["systemd-analyze", "verify", "--man=no", f"/etc/systemd/system/{UNIT}"]
     ended = await trio.run_process(argv, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
     assert (ended.returncode, ended.stdout) == (0, b"")
+
+
+async def test_every_exposure_of_the_unit_is_written_down(service: Service) -> None:
+    await run("systemctl", "daemon-reload")
+    shown = await run("systemd-analyze", "--no-pager", "security", UNIT)
+    exposed = set(re.findall(r"^✗ .*?(\w+)=", shown, re.MULTILINE))
+    assert {"User", "ProtectHome"} <= exposed
+    table = (CHECKOUT / "docs" / "operations.md").read_text().partition("### Exposure")[2]
+    assert not {each for each in exposed if each not in table.partition("\n## ")[0]}
 
 
 async def test_it_is_started_when_it_serves_and_says_what_goes_on(service: Service) -> None:

@@ -1,0 +1,1 @@
+"""What the scripts of a checkout ask an installed release: is it whole, and did a restart hold."""
