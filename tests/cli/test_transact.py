@@ -77,6 +77,7 @@ def test_every_command_has_one_document(node: SystemNode) -> None:
         ran = node.run(*words, "--json")
         assert (ran.exit, ran.json["exit"], ran.json["ok"]) == (code, code, False)
         assert ran.json["error"] or ran.json["refusals"]
+        assert ran.json["scene"] == (words[2] if words[1] != "forget" else None)
     failed = node.run("scene", "activate", "dya", "--json").json
     assert failed["active_scene"] == "day"
     assert failed["hint"] == "did you mean 'day'?"
