@@ -8,6 +8,7 @@ from collections.abc import Callable
 import trio
 
 from lumbridge_compute.core.state import NodeState
+from lumbridge_compute.core.withheld import without_literals
 from lumbridge_compute.effects import STATE_FILE, Effects
 from lumbridge_compute.errors import BadInput, OperatorError, Refused
 from lumbridge_compute.store.state_file import parse_state, render_state
@@ -58,7 +59,8 @@ class Journal:
         Source: the write protocol of DESIGN section 5; rename(2), fsync(2).
         """
         async with self._writing:
-            state = change(self.state)
+            # Memory is as the disk will be, so that a write that failed can be told by comparing.
+            state = without_literals(change(self.state))
             if state == self.state and not self._in_doubt:
                 return
             self._in_doubt = True

@@ -14,6 +14,7 @@ from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import Bound, Legacy, NodeState, Record
 from lumbridge_compute.core.values import dataclass, replace
+from lumbridge_compute.core.withheld import completed
 from lumbridge_compute.core.world import Listener, ModelView, World
 from lumbridge_compute.effects import Effects
 
@@ -118,7 +119,7 @@ def _definition(
         return declared
     if declared is not None and record.definition.starts_like(declared):
         return declared
-    return record.definition
+    return completed(record.definition, declared)
 
 
 def _view(

@@ -81,6 +81,11 @@ class Order:
         return f"scene {self.command} {self.name or ''}".rstrip()
 
     @property
+    def scene(self) -> str | None:
+        """The Scene that was named, None where a model was or nothing."""
+        return None if self.command is Command.FORGET else self.name
+
+    @property
     def resume_mode(self) -> ResumeMode:
         if self.by_agent:
             return ResumeMode.AGENT
@@ -122,11 +127,11 @@ def _outcome_of(error: Interrupted | OperatorError | OSError, order: Order) -> O
     """The answer to an order that has changed nothing."""
     if isinstance(error, Interrupted):
         said = "interrupted before anything was changed"
-        return Outcome(Exit.INTERRUPTED, order.name, error=said)
+        return Outcome(Exit.INTERRUPTED, order.scene, error=said)
     if isinstance(error, OperatorError):
-        return Outcome(error.exit, order.name, error=error.message, hint=error.hint)
+        return Outcome(error.exit, order.scene, error=error.message, hint=error.hint)
     hint = "free the disk and descriptors that it needs, then repeat"
-    return Outcome(Exit.REFUSED, order.name, error=cause_of(error), hint=hint)
+    return Outcome(Exit.REFUSED, order.scene, error=cause_of(error), hint=hint)
 
 
 async def _locked(node: Node, order: Order, interruption: Interruption) -> NodeLock:
@@ -207,7 +212,9 @@ async def _carried_out(transaction: Transaction, order: Order) -> Outcome:
         cause = cause_of(error) if isinstance(error, OSError) else str(error) or "interrupted"
         if order.command in (Command.ADOPT, Command.FORGET):
             said = f"{cause}; it may be done all the same"
-            return Outcome(Exit.DEGRADED, order.name, error=said, hint="mend the disk, then repeat")
+            return Outcome(
+                Exit.DEGRADED, order.scene, error=said, hint="mend the disk, then repeat"
+            )
         return await end_degraded(transaction, Failure(cause))
 
 

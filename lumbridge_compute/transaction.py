@@ -12,6 +12,7 @@ from lumbridge_compute.core.plan import Plan, Refusals, Snapshot
 from lumbridge_compute.core.registry import Model, Registry
 from lumbridge_compute.core.site import Site
 from lumbridge_compute.core.state import Bound, NodeState, ResumeFailures
+from lumbridge_compute.core.withheld import with_literals
 from lumbridge_compute.core.world import World
 from lumbridge_compute.effects import Effects
 from lumbridge_compute.errors import Exit
@@ -191,7 +192,7 @@ class Transaction:
 
     async def gather(self, candidates: Mapping[str, int] | None = None) -> Snapshot:
         """As `snapshot`, also on the way back.  Raises OSError where we can't look."""
-        state = self.journal.state
+        state = with_literals(self.journal.state, self.registry)
         world = await observe(self.effects, self.registry, state, self.site, candidates)
         return Snapshot(self.registry, state, replace(world, footprints=self.footprints))
 

@@ -35,6 +35,10 @@ def check_owner(root: str, arguments: str) -> None:
         _check_closed(root, folder, "folder")
         if os.path.exists(registry):
             _check_closed(registry, _stat(registry), "registry")
+            if os.path.islink(registry):
+                # Who may write to the folder that it really lies in may put another in its place.
+                real = os.path.dirname(os.path.realpath(registry))
+                _check_closed(real, _stat(real), "registry's folder")
 
 
 def check_descriptors() -> None:

@@ -38,12 +38,12 @@ def judge_finding(status: NodeStatus, order: Order, previous: str | None, cause:
     """0 where what was asked is recorded and true, 1 where what was before is, else 4."""
     world, state = status.world, status.state
     active = state.active_scene if state is not None else None
-    common = Outcome(Exit.DONE, order.name, active_scene=active, world=world)
+    common = Outcome(Exit.DONE, order.scene, active_scene=active, world=world)
     if state is None:
         return _with(common, Exit.DEGRADED, f"{cause}; and the state can't be read")
     if _is_done(order, state, status):
         note = f"{cause}; what was asked is so, and recorded"
-        return Outcome(Exit.DONE, order.name, active, world=world, notes=(note,))
+        return Outcome(Exit.DONE, order.scene, active, world=world, notes=(note,))
     if previous is not None and _exact(previous, state, status):
         said = f"{cause}; Scene {previous!r} runs as before, verified"
         return _with(common, Exit.FAILED_SAFELY, said, restored=True)

@@ -86,13 +86,13 @@ async def _ask_to_cancel(errand: Errand, node: Node) -> bool:
 
 
 def _interrupted(order: Order) -> Outcome:
-    return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
+    return Outcome(Exit.INTERRUPTED, order.scene, error="interrupted before anything was changed")
 
 
 def _left(order: Order) -> Outcome:
     return Outcome(
         Exit.DEGRADED,
-        order.name,
+        order.scene,
         error="left while the agent was at work and did not answer",
         hint="lumbridge-compute status",
     )

@@ -78,6 +78,17 @@ def _show(text: str, out: Stream, *, json: bool) -> None:
     out.write(text)
 
 
+def _heed_signals() -> None:
+    """SIGTERM as Ctrl-C, SIGHUP as nothing, as the transaction will have them: loading it takes
+    long enough to be hit.  What whoever started us wants ignored stays so."""
+    import signal
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+
+
 Handler = Callable[[Call], int]
 
 
@@ -93,6 +104,7 @@ def handler(options: argparse.Namespace) -> Handler:
 
         return run_list if command == "scene list" else run_show
     if command.startswith("scene "):
+        _heed_signals()
         from lumbridge_compute.cli.transact import run_transaction
 
         return run_transaction

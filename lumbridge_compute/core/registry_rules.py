@@ -51,7 +51,8 @@ def scene_breaches(
     for index, model in enumerate(sacrifice):
         if model is not None and model not in known:
             message = f"{model!r} is not a model of this Scene"
-            yield Breach(("scenes", name, "sacrifice", index), message, None, model, known)
+            place = ("scenes", name, "sacrifice", index)
+            yield Breach(place, message, None, model, known & ports.keys())
 
 
 def gateway_breaches(

@@ -12,9 +12,10 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"  # where a shell looks without PA
 
 def find_start_faults(launch: Launch) -> tuple[str, ...]:
     """Why `launch` can't be run, a fragment for each reason; empty where it can."""
-    if not os.path.isdir(launch.cwd):
-        what = "is not a folder" if os.path.exists(launch.cwd) else "does not exist"
+    if (what := _fault_of_path(launch.cwd)) is not None:
         return (f"its folder {launch.cwd!r} {what}",)
+    if not os.path.isdir(launch.cwd):
+        return (f"its folder {launch.cwd!r} is not a folder",)
     faults = []
     if not os.access(launch.cwd, os.X_OK, effective_ids=True):
         faults.append(f"its folder {launch.cwd!r} may not be entered: permission denied")
@@ -51,14 +52,26 @@ def _program_fault(launch: Launch) -> str | None:
     program = launch.argv[0]
     if "/" in program:
         path = os.path.join(launch.cwd, program)
-        if not os.path.exists(path):
-            return f"program {program!r} does not exist"
+        if (what := _fault_of_path(path)) is not None:
+            return f"program {program!r} {what}"
         return None if _runs(path) else f"program {program!r} is not an executable file"
     search = launch.env.get("PATH", _DEFAULT_PATH)
     paths = [os.path.join(launch.cwd, folder, program) for folder in search.split(":")]
     if any(_runs(path) for path in paths):
         return None
     return f"no executable program {program!r} in the folders of PATH ({search})"
+
+
+def _fault_of_path(path: str) -> str | None:
+    """Why nothing is found at `path`: also a folder on the way, or where a link leads, that this
+    user may not enter."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "does not exist"
+    except OSError as error:
+        return f"can't be reached: {(error.strerror or str(error)).lower()}"
+    return None
 
 
 def _runs(path: str) -> bool:

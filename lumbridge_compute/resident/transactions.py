@@ -221,17 +221,17 @@ class Transactions:
 
 def _refused(order: Order, busy: str) -> Outcome:
     error = f"cannot {order.command}: {busy}"
-    return Outcome(Exit.BUSY, order.name, error=error, hint="repeat with --wait")
+    return Outcome(Exit.BUSY, order.scene, error=error, hint="repeat with --wait")
 
 
 def _withdrawn(order: Order) -> Outcome:
-    return Outcome(Exit.INTERRUPTED, order.name, error="interrupted before anything was changed")
+    return Outcome(Exit.INTERRUPTED, order.scene, error="interrupted before anything was changed")
 
 
 def _leaving(order: Order) -> Outcome:
     return Outcome(
         Exit.BUSY,
-        order.name,
+        order.scene,
         error=f"cannot {order.command}: the agent is leaving",
         hint="repeat when it is back, or with no agent",
     )

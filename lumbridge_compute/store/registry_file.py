@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from lumbridge_compute.core.registry import GatewaySpec, Registry, Scene
@@ -25,6 +25,7 @@ from lumbridge_compute.store.yaml_values import (
 )
 
 MAX_SHOWN_FAULTS = 200
+_MOST_NAMES = 10
 
 _CHECK = "mend the file, then run 'lumbridge-compute check'"
 _WRITE_ONE = "write the registry there, or name another root with --root DIR"
@@ -125,8 +126,15 @@ def _check_rules(reader: Reader, root: Node, values: Values) -> None:
         node, path = _find(root, breach.path)
         hint = breach.hint
         if breach.unknown is not None:
-            hint = reader.did_you_mean(breach.unknown, breach.known)
+            near = reader.did_you_mean(breach.unknown, breach.known)
+            hint = near or _known_here(breach.known)
         reader.fault(node, path, breach.message, hint)
+
+
+def _known_here(names: Collection[str]) -> str | None:
+    shown = sorted(names)[:_MOST_NAMES]
+    more = ", ..." if len(names) > len(shown) else ""
+    return f"known here: {', '.join(shown)}{more}" if shown else None
 
 
 def _breaches(root: Node, values: Values) -> Iterator[Breach]:

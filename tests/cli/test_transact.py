@@ -10,6 +10,7 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -77,6 +78,7 @@ def test_every_command_has_one_document(node: SystemNode) -> None:
         ran = node.run(*words, "--json")
         assert (ran.exit, ran.json["exit"], ran.json["ok"]) == (code, code, False)
         assert ran.json["error"] or ran.json["refusals"]
+        assert ran.json["scene"] == (words[2] if words[1] != "forget" else None)
     failed = node.run("scene", "activate", "dya", "--json").json
     assert failed["active_scene"] == "day"
     assert failed["hint"] == "did you mean 'day'?"
@@ -298,6 +300,42 @@ def test_root_runs_no_registry_of_someone_else(node: SystemNode) -> None:
     assert ran.exit == 3
     assert "belongs to nobody" in ran.err
     assert f"hint: chown root {node.root}/compute.yaml" in ran.err
+
+
+@ROOT_ONLY
+def test_root_runs_no_registry_in_a_folder_that_others_may_write_to(
+    node: SystemNode, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    (node.root / "compute.yaml").rename(shared / "compute.yaml")
+    (node.root / "compute.yaml").symlink_to(shared / "compute.yaml")
+    assert node.ok("scene", "activate", "day", "--dry-run")
+    shared.chmod(0o777)
+    ran = node.run("scene", "activate", "day")
+    assert ran.exit == 3
+    assert f"hint: chmod go-w {shared}" in ran.err
+
+
+_KILLED_WHILE_LOADING = """
+import os, signal, sys
+class AtImport:
+    def find_spec(self, wanted, path, target=None):
+        if wanted == "trio":
+            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+sys.meta_path.insert(0, AtImport())
+from lumbridge_compute.cli.run import run
+os._exit(run(["--root", sys.argv[2], "scene", "activate", "nothing", "--json"], os.environ))
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 130), ("SIGINT", 130), ("SIGHUP", 2)])
+def test_signals_count_before_the_transaction_is_loaded(
+    node: SystemNode, name: str, code: int
+) -> None:
+    command = [sys.executable, "-c", _KILLED_WHILE_LOADING, name, str(node.root)]
+    ran = subprocess.run(command, capture_output=True, env=node.environment(), check=False)
+    assert ran.returncode == code, ran
+    assert json.loads(ran.stdout)["exit"] == code
 
 
 def test_a_second_command_is_busy_and_names_the_first(node: SystemNode) -> None:

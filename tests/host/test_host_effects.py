@@ -198,6 +198,10 @@ def test_each_reason_not_to_start_is_told(effects: HostEffects, zoo: Zoo) -> Non
         "no executable program 'vllm' in the folders of PATH (/a:/b)",
     )
     assert effects.unstartable(launch(zoo, "/no/vllm")) == ("program '/no/vllm' does not exist",)
+    (zoo.folder / "loop").symlink_to("loop")
+    assert effects.unstartable(launch(zoo, "./loop")) == (
+        "program './loop' can't be reached: too many levels of symbolic links",
+    )
     for name in ("./data", "./folder"):
         assert effects.unstartable(launch(zoo, name)) == (
             f"program '{name}' is not an executable file",

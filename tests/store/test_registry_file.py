@@ -344,6 +344,19 @@ f:14:52: scenes.two.sacrifice[0]: 'vid' is not a model of this Scene; did you me
     )
 
 
+def test_where_no_name_is_near_those_that_there_are_are_named() -> None:
+    models = ", ".join(f"m{i:02}: {{command: [a], port: {i + 1}}}" for i in range(12))
+    text = f"""version: 1
+models: {{{models}}}
+scenes: {{s: {{models: [zebra, m00], sacrifice: [voice]}}}}
+"""
+    _, faults = parse_registry(text.encode())
+    assert [fault.hint for fault in faults] == [
+        "known here: m00, m01, m02, m03, m04, m05, m06, m07, m08, m09, ...",
+        "known here: m00",
+    ]
+
+
 PLAIN = "{listen: '127.0.0.1:9', upstream: '127.0.0.1:8001'}"
 
 
