@@ -22,7 +22,7 @@ STEPS = 25
 BATCH = 20
 """So many lives have one seed."""
 
-IN_QUICK_PART = 90
+IN_QUICK_PART = 75
 _SETTINGS = settings(
     stateful_step_count=STEPS,
     deadline=None,

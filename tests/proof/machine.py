@@ -111,7 +111,7 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(ours(self.life.world)))
     def something_ends(self, luck: int) -> None:
         draw = self._draw(luck)
-        name = draw.one(_NAMES)
+        name = draw.one(sorted({str(body.model) for body in ours(self.life.world)}))
         self.life.take(
             draw.one(
                 (
