@@ -23,6 +23,8 @@ BATCH = 20
 """So many lives have one seed."""
 
 IN_QUICK_PART = 75
+"""So many lives at the least; and more, up to `MOST_IN_QUICK_PART`, until all was met."""
+MOST_IN_QUICK_PART = 300
 _SETTINGS = settings(
     stateful_step_count=STEPS,
     deadline=None,
@@ -43,14 +45,18 @@ class Lived:
     broken: str | None
 
 
-def live_quickly(examples: int) -> Counter[str]:
-    """So many lives, from a seed as the profile of Hypothesis says.  Raises Broken, made small."""
-    REACHED.clear()
-    try:
-        run_state_machine_as_test(NodeMachine, settings=settings(_SETTINGS, max_examples=examples))
-    except Broken as error:
-        raise smallest(error) from error
-    return Counter(REACHED)
+def live_quickly(enough: Callable[[Counter[str]], bool]) -> Counter[str]:
+    """Lives from one seed after the other, until what was met is `enough`: how often a thing is met
+    varies by a factor of ten between two seeds.  Raises AssertionError with what broke."""
+    first = 1 if "CI" in os.environ else int.from_bytes(os.urandom(4), "big")
+    reached: Counter[str] = Counter()
+    for batch in range(MOST_IN_QUICK_PART // BATCH):
+        if batch * BATCH >= IN_QUICK_PART and enough(reached):
+            break
+        lived = live_batch(first + batch)
+        assert lived.broken is None, f"seed {lived.seed}: {lived.broken}"
+        reached += lived.reached
+    return reached
 
 
 def live_batch(number: int, *, small: bool = True, lives: int = BATCH) -> Lived:
