@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine may be busy: how long an example takes says nothing about the code.
+# In the background of a shell SIGINT is ignored, and so it would be in all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("busy"), derandomize=True)
 # Hours for the fuzzers: CONTRIBUTING, Tests.

@@ -92,6 +92,6 @@ async def _post(transactions: Recorded, path: str, body: bytes) -> tuple[int, by
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
-    resident = cast("Resident", SimpleNamespace(transactions=transactions))
+    resident = cast("Resident", SimpleNamespace(transactions=transactions, status=None))
     await make_app(resident)(scope, receive, send)
     return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:])
