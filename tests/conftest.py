@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine may be busy: how long an example takes says nothing about the code.
 # In the background of a shell SIGINT is ignored, and so it would be in all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("busy"), derandomize=True)
 # Hours for the fuzzers: CONTRIBUTING, Tests.
