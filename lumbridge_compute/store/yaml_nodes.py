@@ -144,7 +144,7 @@ class _Composer:
             raise _StopError(_syntax_fault(error, self._text)) from None
         except (ValueError, OverflowError) as error:
             # The parser in Python converts escapes and version numbers without a check.
-            raise _StopError(Fault(0, 0, "", f"not YAML: {error}")) from None
+            raise _StopError(Fault(0, 0, "", f"not YAML: {_cut(str(error), 200)}")) from None
 
     def _document(self, event: yaml.Event) -> None:
         self._documents += 1
@@ -184,12 +184,12 @@ class _Composer:
         self._add(node, done.size, done.anchor)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        name = event.anchor
+        name = event.anchor or ""
         if name not in self._anchors:
-            self._stop(event, f"no anchor '&{name}' comes before the alias '*{name}'")
+            self._stop(event, f"no anchor '&{_cut(name)}' comes before the alias '*{_cut(name)}'")
         target = self._anchors[name]
         if target is None:
-            self._stop(event, f"the alias '*{name}' stands inside what it names")
+            self._stop(event, f"the alias '*{_cut(name)}' stands inside what it names")
         self._add(*target, place=_place(event))
 
     def _add(
@@ -269,12 +269,17 @@ def _place(event: yaml.Event) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark else (0, 0)
 
 
+def _cut(text: str, most: int = 64) -> str:
+    """What a file holds may be as long as the file, and a message may not."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _syntax_fault(error: yaml.YAMLError, text: str) -> Fault:
     """What the parser says, with a hint for the mistakes that are made most."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
     context = getattr(error, "context", None)
-    message = f"{context}, {problem}" if context else str(problem)
+    message = _cut(f"{context}, {problem}" if context else str(problem), 200)
     if mark is None:
         return Fault(0, 0, "", message)
     lines = text.split("\n")

@@ -46,3 +46,11 @@ def test_a_flipped_bit(at: int, bit: int) -> None:
     data = bytearray(VALID)
     data[at] ^= 1 << bit
     parse_or_refuse(bytes(data))
+
+
+# What the fuzzers found.
+
+
+def test_the_name_of_an_alias_is_told_in_part() -> None:
+    for data in (b"*" + b"a9" * 5000, b"&" + b"b" * 9000 + b" [*" + b"b" * 9000 + b"]"):
+        parse_or_refuse(data)

@@ -6,28 +6,30 @@ from typing import Any
 
 import pytest
 
-from lumbridge_compute.host.procfs import read_memory
+from lumbridge_compute.core.units import GIB, MIB
+from tests.memory import read_available, settled_available
 from tests.system.agent import start_agent
 from tests.system.node import SystemNode, alive, until
 
 pytestmark = pytest.mark.alone  # the others take memory too
-GIB = 1024**3
 HOG_MIB = 2048
 
 
 @pytest.fixture
 def hungry(pair: SystemNode) -> SystemNode:
     """`pair` with a Scene whose newest model takes more than the floor leaves."""
-    memory = read_memory()
-    assert memory is not None
-    if memory.available_bytes < 8 * GIB:
+    available = settled_available()
+    if available < 8 * GIB:
         pytest.skip("less than 8 GiB of memory are available")
-    floor = memory.available_bytes - GIB
-    pair.settings["memory_floor"] = f"{floor // 1024**2}MiB"
+    set_floor(pair, available - GIB)
     pair.model("hog", "--allocate", str(HOG_MIB))
     pair.scene("greedy", "voice", "hog")
     pair.write()
     return pair
+
+
+def set_floor(node: SystemNode, floor_bytes: int) -> None:
+    node.settings["memory_floor"] = f"{floor_bytes // MIB}MiB"
 
 
 def floor_lines(node: SystemNode) -> list[dict[str, Any]]:
@@ -62,6 +64,7 @@ def test_what_the_floor_stopped_at_rest_starts_again_only_on_request(hungry: Sys
     pids = hungry.pids()
     agent.leave()
     # The agent that comes back keeps a floor that the Scene does not leave: its largest goes.
+    set_floor(hungry, read_available() + GIB // 2)
     hungry.models["hog"]["memory"] = f"{HOG_MIB}MiB"
     hungry.write()
     agent = start_agent(hungry)

@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from lumbridge_compute.core.units import GIB, MIB
-from lumbridge_compute.host.meminfo import Meminfo
 from lumbridge_compute.watchdog.protocol import FloorEvent, FloorEventKind
 from lumbridge_compute.watchdog.supervisor import open_guard
+from tests.memory import read_available, settled_available
 
 pytestmark = pytest.mark.alone  # the others take memory too
 LEAST_BYTES = 8 * GIB
@@ -30,24 +30,6 @@ for offset in range(0, len(memory), len(page)):
     time.sleep(0.01)
 time.sleep(60)
 """
-
-
-def read_available() -> int:
-    source = Meminfo()
-    available, _total = source.read()
-    source.close()
-    return available or 0
-
-
-async def settled_available() -> int:
-    """What is available once nothing that has ended gives memory back any more."""
-    before, available = 0, read_available()
-    with trio.move_on_after(10):
-        while available - before > MIB:
-            before = available
-            await trio.sleep(0.1)
-            available = read_available()
-    return available
 
 
 @pytest.fixture
@@ -69,7 +51,7 @@ async def test_a_hog_is_stopped_at_the_floor_and_its_memory_comes_back(
 ) -> None:
     events, receiver = trio.open_memory_channel[FloorEvent](10_000)
     pidfd = os.pidfd_open(hog.pid)
-    floor = await settled_available() - MARGIN_BYTES
+    floor = settled_available() - MARGIN_BYTES
     found: dict[FloorEventKind, FloorEvent] = {}
     with trio.fail_after(60):
         async with open_guard(floor, events.send_nowait) as guard:
