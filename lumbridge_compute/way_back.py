@@ -94,11 +94,12 @@ async def _way_back(transaction: Transaction, previous: Previous, failure: Failu
     except OSError as error:
         return await _degraded(transaction, cause, cause_of(error))
     transaction.emit(Event(EventKind.RESTORED, detail=previous.scene))
+    why = "see `lumbridge-compute logs MODEL` for what the model said"
     return Outcome(
         Exit.INTERRUPTED if failure.interrupted else Exit.FAILED_SAFELY,
         restored=True,
         error=f"{cause}; Scene {previous.scene!r} is restored and verified",
-        hint="see `lumbridge-compute logs MODEL` for what the model said",
+        hint="repeat the command when it suits" if failure.interrupted else why,
         world=transaction.steps.world,
     )
 

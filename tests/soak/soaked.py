@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ SLOW = "slow"
 REST = ("exact", "idle")
 CLIENTS = 5
 _BOUND_S = 60.0
-_KNOWN_FILES = {"state.yaml", "lock", "agent.lock", "agent.sock", "logs", "history.jsonl"}
 
 
 class Violation(AssertionError):
@@ -39,7 +38,6 @@ class Soaked:
     clients: Clients
     strangers: list[subprocess.Popen[bytes]]
     agent: Agent | None = None
-    resumed: Counter[str] = field(default_factory=Counter)
 
     # What is done to it.
 
@@ -170,14 +168,6 @@ class Soaked:
     def _history(self) -> list[str]:
         path = self.node.root / ".kuda" / "history.jsonl"
         return path.read_text().splitlines() if path.exists() else []
-
-    def leftovers(self) -> list[str]:
-        """Files in the private folder that have no business there."""
-        return sorted(
-            path.name
-            for path in (self.node.root / ".kuda").iterdir()
-            if path.name not in _KNOWN_FILES
-        )
 
 
 def declare(root: Path, life_s: float) -> tuple[SystemNode, int]:
