@@ -167,7 +167,7 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
     return replace(
         outcome,
         active_scene=transaction.journal.state.active_scene,
-        notes=(*outcome.notes, *transaction.warnings),
+        notes=(*outcome.notes, *transaction.warnings, *transaction.steps.notes),
     )
 
 

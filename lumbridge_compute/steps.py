@@ -61,6 +61,7 @@ class Steps:
     expected_s: dict[str, float] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     world: World | None = None
+    notes: list[str] = field(default_factory=list)
     _handles: dict[str, ProcessHandle] = field(default_factory=dict)
     _stoppers: list[Stopper] = field(default_factory=list)
 
@@ -169,6 +170,9 @@ class Steps:
         else:
             available = self._available()
             self.emit(Event(EventKind.STOPPED, stopper.model, available_bytes=available))
+            if stopper.note is not None:
+                self.notes.append(f"{stopper.model!r} has stopped; {stopper.note}")
+                self.emit(Event(EventKind.NOTE, stopper.model, stopper.note))
 
     async def _end(self, stopper: Stopper) -> None:
         if stopper.has_command and not stopper.asked:

@@ -118,6 +118,20 @@ def test_a_begin_that_can_not_be_written_is_a_refusal(kind: Kind) -> None:
         assert "cannot write the state" in (outcome.error or "")
 
 
+def test_a_stranger_on_the_port_of_what_has_stopped_is_not_waited_for() -> None:
+    """It failed the stop: a node that was asked to be idle was called degraded."""
+    noted = 0
+    calls = Telling(Story("day", "deactivate")).run("command", ORDERS["deactivate"]).calls
+    for call in calls:
+        told = tell(Story("day", "deactivate", (Fault(Kind.STRANGER, call.number),)))
+        assert not told.violations, render_told(told)
+        outcome = told.runs[0][1].outcome
+        assert outcome is not None
+        assert outcome.exit == 0, render_told(told)
+        noted += any("not ours, not touched" in note for note in outcome.notes)
+    assert noted
+
+
 def test_adopt_judges_by_the_definition_that_it_records() -> None:
     telling = Telling(Story("changed_definition", "adopt-day"))
     run = telling.run("command", Order(Command.ADOPT, "day"))

@@ -200,9 +200,9 @@ def test_a_port_taken_between_bind_and_listen_fails_the_start_whoever_answers(
     out, err = command.communicate(timeout=60)
     told = json.loads(out)
     assert f"port {port} is held by pid {other.pid}" in told["error"], err
-    # As long as somebody has its port, a model does not count as stopped: nothing more is started.
-    assert command.returncode == 4, err
-    pair.ok("scene", "resume")
+    # The stranger blocks what needs its port, and the Scene before does not.
+    assert command.returncode == 1, err
+    assert told["restored"] is True
     assert set(pair.pids()) == {"small", "voice"}
     assert other.poll() is None
 
