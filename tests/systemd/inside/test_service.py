@@ -22,6 +22,7 @@ from tests.systemd.service import (
     cgroup_of,
     environment_of,
     eventually,
+    listens,
     models,
     oom_score_adj_of,
     open_files_of,
@@ -62,8 +63,7 @@ async def test_every_exposure_of_the_unit_is_written_down(service: Service) -> N
 async def test_it_is_started_when_it_serves_and_says_what_goes_on(service: Service) -> None:
     await service.start()
     # `systemctl start` has returned: READY=1 has come, so the gateway listens.
-    with trio.socket.socket() as sock:
-        await sock.connect(("127.0.0.1", service.gateway))
+    assert await listens(service.gateway)
     await service.command("scene", "activate", "day")
     assert service.node.status()["agent"]["pid"] == await service.main_pid()
 
@@ -277,17 +277,11 @@ async def test_the_listeners_that_are_declared_are_the_ones_that_are_kept(
     await service.systemctl("restart")
     await kept(1)
 
-    async def refuses() -> bool:
-        with trio.socket.socket() as sock:
-            try:
-                await sock.connect(("127.0.0.1", service.gateway + 1))
-            except OSError as error:  # a reset: systemd closes what it forgets a little later
-                return isinstance(error, ConnectionRefusedError)
-        return False
+    async def closed() -> bool:  # systemd closes what it forgets a little later
+        return not await listens(service.gateway + 1)
 
-    await eventually(refuses, "the listener that is declared no more is closed")
-    with trio.socket.socket() as sock:
-        await sock.connect(("127.0.0.1", service.gateway))
+    await eventually(closed, "the listener that is declared no more is closed")
+    assert await listens(service.gateway)
 
 
 async def test_what_a_restart_can_not_mend_is_not_restarted(service: Service) -> None:
