@@ -16,7 +16,7 @@ from types import FrameType
 
 from tests.soak.clients import Clients
 from tests.soak.figures import Figures, growth, read_figures, render_figures
-from tests.soak.soaked import CLIENTS, Soaked, declare
+from tests.soak.soaked import CLIENTS, GOOD, Soaked, declare
 from tests.soak.steps import STEPS
 from tests.system.node import SystemNode, free_port
 
@@ -82,10 +82,15 @@ class Soak:
         return random.Random(f"{self._seed}/{len(self.done)}/{what}")
 
     def _measure(self, moment: str) -> None:
-        """The agent's figures, with no client at the gateway."""
+        """The agent's figures, with the same Scene each time and no client at the gateway.
+
+        The agent holds descriptors for each model that runs: beside another Scene, or none, the
+        figures would tell nothing."""
         soaked = self._soaked
         assert soaked.agent is not None
         agent = soaked.agent
+        soaked.command("scene", "activate", GOOD[0])
+        soaked.rest("exact")
         soaked.clients.pause()
         soaked.until(lambda: soaked.clients.busy == 0, "the streams end")
         soaked.until(

@@ -274,8 +274,10 @@ def end_agent_in_a_switch(soaked: Soaked, pick: random.Random) -> None:
         soaked.start_agent()
     elif command.poll() is None and pick.random() < 0.7:
         command.kill()
-    # A command whose agent was lost before it had the order carries it out by itself.
-    soaked.ended(command, (*_LOST, -signal.SIGKILL))
+    # A command whose agent was lost before it had the order carries it out by itself; an agent
+    # that was told to end puts back what it was at, and says so.
+    interrupted = (130,) if number == signal.SIGTERM else ()
+    soaked.ended(command, (*_LOST, *interrupted, -signal.SIGKILL))
     soaked.converge()
 
 
