@@ -39,6 +39,9 @@ from lumbridge_compute.transaction import Failure, Transaction
 from lumbridge_compute.way_back import end_degraded, roll_back
 
 _LOCK_POLL_S = 0.1
+_NAMELESS_LOOKS = 3
+"""A holder writes its name right after it has the lock, and where its disk is full never."""
+
 _WORTH_A_LINE = frozenset({Exit.FAILED_SAFELY, Exit.DEGRADED, Exit.INTERRUPTED})
 _WORDS = {
     Exit.DONE: "committed",
@@ -135,12 +138,14 @@ def _outcome_of(error: Interrupted | OperatorError | OSError, order: Order) -> O
 
 
 async def _locked(node: Node, order: Order, interruption: Interruption) -> NodeLock:
-    told = False
+    told, nameless = False, 0
     with interruption.forward():
         while isinstance(lock := node.effects.try_lock(str(order)), Holder):
-            if not order.wait:
+            if not lock.command and nameless < _NAMELESS_LOOKS:
+                nameless += 1
+            elif not order.wait:
                 raise Busy(f"cannot {order.command}: {_render_holder(lock)}", "repeat with --wait")
-            if not told:
+            elif not told:
                 node.emit(Event(EventKind.NOTE, detail=f"waiting: {_render_holder(lock)}"))
                 told = True
             await trio.sleep(_LOCK_POLL_S)
