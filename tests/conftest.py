@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+BOXES = Path(__file__).parent / "systemd"
+
 # In the background of a shell SIGINT is ignored, and so it would be in all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -20,6 +22,11 @@ settings.register_profile("ci", settings.get_profile("busy"), derandomize=True)
 # Hours for the fuzzers: CONTRIBUTING, Tests.
 settings.register_profile("long", settings.get_profile("busy"), max_examples=20_000)
 settings.load_profile("ci" if os.environ.get("CI") else "busy")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: one that begins as the last would leave the other workers idle."""
+    items.sort(key=lambda item: not item.path.is_relative_to(BOXES))
 
 
 @pytest.fixture(scope="session")

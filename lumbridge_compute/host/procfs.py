@@ -194,14 +194,15 @@ def read_environment(pid: int, proc: str = PROC) -> bytes:
 def _has_environment(pid: int, proc: str) -> bool:
     """True for a living process that has an environment, or is about to get one from its exec.
 
-    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h) and fields
-    50 and 51 (env_start, env_end); the kernel's fs/binfmt_elf.c sets the last of them last.
+    Source: proc_pid_stat(5), field 9 (flags; PF_KTHREAD of the kernel's linux/sched.h), 26
+    (startcode), 50 and 51 (env_start, env_end).  The kernel's fs/binfmt_elf.c sets the last two
+    equal first, env_end to its place once the strings are counted, and startcode after that.
     """
     data = read_file(f"{proc}/{pid}/stat")
     fields = data.rpartition(b")")[2].split() if data else []
     if len(fields) < 50 or fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD:
         return False
-    return int(fields[48]) == 0 or fields[47] != fields[48]
+    return b"0" in (fields[48], fields[23]) or fields[47] != fields[48]
 
 
 def read_cgroup(pid: int, proc: str = PROC) -> str | None:

@@ -22,7 +22,7 @@ STEPS = 25
 BATCH = 20
 """So many lives have one seed."""
 
-IN_QUICK_PART = 75
+IN_QUICK_PART = 40
 """So many lives at the least; and more, up to `MOST_IN_QUICK_PART`, until all was met."""
 MOST_IN_QUICK_PART = 300
 _SETTINGS = settings(

@@ -42,7 +42,7 @@ def has(pid: str, mark: bytes) -> bool:
 
 
 def test_a_short_soak_breaks_no_promise_and_leaves_nothing(tmp_path: Path) -> None:
-    soak = start_soak(tmp_path, 0.4)
+    soak = start_soak(tmp_path, 0.25)
     out, _ = soak.communicate(timeout=300)
     assert soak.returncode == 0, out
     assert f"--seed {SEED}" in out

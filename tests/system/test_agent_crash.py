@@ -18,7 +18,7 @@ def test_an_agent_killed_at_any_moment_of_a_switch(pair: SystemNode) -> None:
     pair.ok("scene", "activate", "day")
     pick = random.Random(11)
     agent = start_agent(pair)
-    for turn in range(5):
+    for turn in range(3):
         before, target = ("day", "night") if active(pair) == "day" else ("night", "day")
         command = pair.start("scene", "activate", target)
         with suppress(subprocess.TimeoutExpired):

@@ -64,7 +64,7 @@ def test_what_the_floor_stopped_at_rest_starts_again_only_on_request(hungry: Sys
     pids = hungry.pids()
     agent.leave()
     # The agent that comes back keeps a floor that the Scene does not leave: its largest goes.
-    set_floor(hungry, read_available() + GIB // 2)
+    set_floor(hungry, read_available() + GIB)
     hungry.models["hog"]["memory"] = f"{HOG_MIB}MiB"
     hungry.write()
     agent = start_agent(hungry)

@@ -5,6 +5,7 @@ A sample of what `scripts/prove --real` does at every one.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from tests.proof.real import count_effects
 from tests.proof.syscalls import Struck, why_no_strace
 from tests.system.node import SystemNode
 
-DEATHS = {"activate": 4, "switch": 4, "bad": 2, "resume": 2, "deactivate": 2, "adopt": 2}
-"""How many effects of each play are struck, spread evenly."""
+DEATHS = {"activate": 1, "switch": 2, "bad": 1, "resume": 1, "deactivate": 1, "adopt": 1}
+"""How many effects of each play are struck, others in each run."""
 
 BLOWS = {
-    "activate": ["write:2:ENOSPC", "fsync:4:KILL", "openat:1:ENOSPC", "rename:2:KILL"],
-    "deactivate": ["write:2:KILL", "fsync:5:ENOSPC", "openat:14:KILL", "rename:2:ENOSPC"],
+    "activate": ["write:2:ENOSPC", "rename:2:KILL"],
+    "deactivate": ["fsync:5:ENOSPC", "openat:14:KILL"],
 }
 
 
@@ -38,8 +39,7 @@ def test_a_command_killed_at_any_effect_is_put_right_by_a_resume(
     stage: SystemNode, play: str
 ) -> None:
     points = count_effects(stage, play)
-    count = DEATHS[play]
-    struck = [points[len(points) * (2 * turn + 1) // (2 * count)] for turn in range(count)]
+    struck = random.sample(points, DEATHS[play])
     for turn, point in enumerate(struck, 1):
         ran, broken = strike(stage, PLAYS[play], Death(point))
         words = " ".join(map(str, struck[:turn]))

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.docs.commands import CHECKOUT, Command, all_commands
-from tests.systemd.service import Service
+from tests.systemd.service import Service, eventually
 
 # systemctl edit wants a terminal and an editor; this one writes what the document tells to write.
 EDITOR = """#!/bin/sh
@@ -24,9 +24,14 @@ async def test_the_commands_that_need_a_service_manager_do_what_the_documents_sa
     prepare()
     commands = [command for command in all_commands() if command.family == "box"]
     assert len(commands) > 5
+
+    async def serves() -> bool:
+        return await service.show("ActiveState") == "active"
+
     for command in commands:
         type_in_a_terminal(command)
-        assert await service.show("ActiveState") == "active", command
+        # `systemctl reload` returns once the signal is sent, the agent reloads after that.
+        await eventually(serves, f"active after {command}")
     if any(" edit " in command.text for command in commands):
         assert "LUMBRIDGE_COMPUTE_ROOT=/srv/node" in await service.show("Environment")
 
