@@ -219,16 +219,19 @@ class Transaction:
                 failure = Failure(cause_of(error))
             else:
                 return await self._end(plan, end)
+        if not self.changed:
+            raise Interrupted
         return failure
 
     async def _begin(self, change: Callable[[NodeState], NodeState]) -> None:
-        """The first write.  Raises NotWritten; `changed` then tells whether anything has."""
-        before, self.changed = self.changed, True
+        """The first write.  Raises NotWritten; `changed` then tells whether anything has: it has
+        not, either, where an interrupt came before the write."""
         try:
             await self.journal.update(change)
         except NotWritten as error:
-            self.changed = before or not error.kept
+            self.changed = self.changed or not error.kept
             raise
+        self.changed = True
 
     async def _end(self, plan: Plan, end: Callable[[], Awaitable[None]]) -> Failure | None:
         try:

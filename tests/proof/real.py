@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from lumbridge_compute.host.urgent import end_with_parent
 from tests.proof.crashing import ANY, LASTING, Point
 from tests.proof.plays import PLAYS, Blow, Death, build, render_broken, strike, trace_of
 from tests.proof.syscalls import CALLS, FAULTS, Struck, count_calls, why_no_strace
-from tests.system.node import SystemNode
+from tests.system.node import SystemNode, choose_ports
 
 _PROGRESS = 20
 """A line of progress for each so many blows."""
+
+ENDINGS = {-9: "killed", **{code: f"exit {code}" for code in (0, 1, 2, 3, 4)}}
+"""How a struck command may end, each a column of the table."""
+
+
+@dataclass
+class Proved:
+    """What became of one play: its blows of each kind, how the struck commands ended, and what
+    broke."""
+
+    play: str
+    kinds: Counter[str] = field(default_factory=Counter)
+    endings: Counter[int] = field(default_factory=Counter)
+    took_s: float = 0.0
+    broken: str | None = None
 
 
 def count_effects(node: SystemNode, play: str, *, every: bool = False) -> list[Point]:
@@ -55,11 +75,24 @@ def parse_blow(text: str) -> Blow:
 
 def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
+    plays = [options.play] if options.play else list(PLAYS)
+    began_s = time.monotonic()
+    _leave_on_signals()
+    spawning = multiprocessing.get_context("spawn")
+    with spawning.Pool(options.jobs, _begin, (os.getpid(),)) as pool:
+        proved = list(pool.imap(partial(_prove, options=options), enumerate(plays), chunksize=1))
+    _tell_summary(proved, time.monotonic() - began_s)
+    return int(any(each.broken for each in proved))
+
+
+def _begin(parent: int) -> None:
+    end_with_parent(parent)
+    _leave_on_signals()
+
+
+def _leave_on_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))  # with the node's end on the way
-    plays = [options.play] if options.play else list(PLAYS)
-    broken = [play for play in plays if not _prove(play, options)]
-    return int(bool(broken))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -75,32 +108,38 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--every", action="store_true", help="also between effects that change nothing"
     )
+    parser.add_argument("--jobs", type=int, default=2, help="plays at a time (default 2)")
     parser.add_argument(
         "--from", type=int, default=1, dest="first", help="go on with this blow of each play"
     )
     return parser.parse_args(arguments)
 
 
-def _prove(play: str, options: argparse.Namespace) -> bool:
-    """Whether nothing was broken."""
+def _prove(numbered: tuple[int, str], *, options: argparse.Namespace) -> Proved:
+    """Every blow of one play, up to the first that breaks a promise."""
+    number, play = numbered
+    choose_ports(number)
     began_s = time.monotonic()
-    endings: Counter[int] = Counter()
+    proved = Proved(play)
     with tempfile.TemporaryDirectory(prefix="prove-") as folder:
         node = build(Path(folder))
         try:
             blows = options.blow or list(_every_blow(node, play, every=options.every))
             for number, blow in enumerate(blows[options.first - 1 :], options.first):
                 ran, broken = strike(node, PLAYS[play], blow)
-                endings[ran.exit] += 1
+                proved.kinds[_kind(blow)] += 1
+                proved.endings[ran.exit] += 1
+                proved.took_s = time.monotonic() - began_s
                 if broken:
                     words = " ".join(map(str, options.blow[:number] or [blow]))
-                    _say(render_broken(node, play, words, ran, broken))
-                    return False
+                    proved.broken = render_broken(node, play, words, ran, broken)
+                    _say(proved.broken)
+                    break
                 if number % _PROGRESS == 0 or number == len(blows):
-                    _tell(play, f"{number}/{len(blows)}", endings, time.monotonic() - began_s)
+                    _say(f"{play:12} {number:4}/{len(blows)} blows {proved.took_s:6.0f} s")
         finally:
             node.close()
-    return True
+    return proved
 
 
 def _every_blow(node: SystemNode, play: str, *, every: bool) -> Iterator[Blow]:
@@ -113,9 +152,29 @@ def _every_blow(node: SystemNode, play: str, *, every: bool) -> Iterator[Blow]:
             yield from (Struck(call, number, fault) for fault in FAULTS)
 
 
-def _tell(play: str, progress: str, endings: Counter[int], took_s: float) -> None:
-    said = ", ".join(f"exit {code}: {count}" for code, count in sorted(endings.items()))
-    _say(f"{play:12} {progress:>9} blows {took_s:6.0f} s, nothing broken ({said})")
+def _kind(blow: Blow) -> str:
+    if isinstance(blow, Struck):
+        return f"{blow.fault} at a call"
+    return "KILL at an effect"
+
+
+def _tell_summary(proved: Sequence[Proved], after_s: float) -> None:
+    kinds = ["KILL at an effect", *(f"{fault} at a call" for fault in FAULTS)]
+    columns = [*kinds, *ENDINGS.values(), "broken"]
+    _say("\n" + f"{'':12}" + "".join(f"{each:>{len(each) + 2}}" for each in columns))
+    totals = [0] * len(columns)
+    for each in proved:
+        counts = [*(each.kinds[kind] for kind in kinds), *(each.endings[code] for code in ENDINGS)]
+        counts.append(int(each.broken is not None))
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        _say(_row(each.play, columns, counts))
+    _say(_row("all", columns, totals))
+    _say(f"\n{sum(totals[: len(kinds)])} blows, {after_s:.0f} s, {totals[-1]} plays broken")
+
+
+def _row(name: str, columns: Sequence[str], counts: Sequence[int]) -> str:
+    cells = zip(columns, counts, strict=True)
+    return f"{name:12}" + "".join(f"{count:{len(column) + 2}}" for column, count in cells)
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,21 +35,26 @@ INSIDE = [
 ]
 
 
-def shown() -> list[str]:
+def shown(more: Sequence[Path]) -> list[str]:
     """The options that show what the tests need and what is not on the file system of /."""
-    needed = {str(CHECKOUT), sys.prefix, sys.base_prefix}
+    needed = {str(CHECKOUT), sys.prefix, sys.base_prefix, *map(str, more)}
     device = os.stat("/").st_dev
     return [f"--show={each}" for each in sorted(needed) if os.stat(each).st_dev != device]
 
 
 @pytest.mark.parametrize("test", INSIDE, ids=lambda test: test.rpartition("/")[2])
 def test_inside(test: str) -> None:
+    run_inside(test)
+
+
+def run_inside(test: str, show: Sequence[Path] = ()) -> None:
+    """Run the test in a box, where `show` is to be seen; it fails, or is skipped, as that one."""
     memory = MEMORY_BYTES.get(test.partition("::")[0].rpartition("/")[2])
     limit = [f"--memory={memory}"] if memory else []
     pytest_argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(CHECKOUT)}
     ended = subprocess.run(
-        [BOX, *shown(), *limit, "--", *pytest_argv],
+        [BOX, *shown(show), *limit, "--", *pytest_argv],
         cwd=CHECKOUT,
         env=env,
         stdin=subprocess.DEVNULL,

@@ -146,11 +146,14 @@ async def upgraded_and_back(deployment: Deployment, node: Service, first: str) -
     restarts = 0
     async with load_on(node) as (clients, streams):
         second = deployment.commit("second")
+        broken = deployment.upstream / "lumbridge_compute" / "broken.py"
+        broken.write_text('raise RuntimeError("broken")\n')
+        third = deployment.commit("cannot be imported")
         before = tree(*TOUCHED[:3])
         ended = await in_thread(deployment, "upgrade", "--dry-run")
-        assert f"would switch from {first} to VERSION+{second[-12:]}" in ended.stdout
+        assert f"would switch from {first} to VERSION+{third[-12:]}" in ended.stdout
         assert tree(*TOUCHED[:3]) == before
-        ended = await in_thread(deployment, "upgrade")
+        ended = await in_thread(deployment, "upgrade", "--to", second[-12:])
         restarts += 1
         assert ended.returncode == 0
         assert "refused none of" in ended.stdout
@@ -158,9 +161,6 @@ async def upgraded_and_back(deployment: Deployment, node: Service, first: str) -
         assert (current(), status(node)["agent"]["version"]) == (second, second)
         assert deployment.revision() == second
 
-        broken = deployment.upstream / "lumbridge_compute" / "broken.py"
-        broken.write_text('raise RuntimeError("broken")\n')
-        deployment.commit("cannot be imported")
         ended = await in_thread(deployment, "upgrade")
         assert ended.returncode == 1
         assert "is not fit for this node; nothing was changed" in ended.stdout
