@@ -161,7 +161,7 @@ def _render_holder(holder: Holder) -> str:
 
 
 async def _answer(node: Node, order: Order, interruption: Interruption) -> Outcome:
-    transaction = await _open(node, interruption)
+    transaction = await _open(node, order, interruption)
     began = node.effects.now()
     try:
         outcome = await _carried_out(transaction, order)
@@ -176,13 +176,15 @@ async def _answer(node: Node, order: Order, interruption: Interruption) -> Outco
     )
 
 
-async def _open(node: Node, interruption: Interruption) -> Transaction:
+async def _open(node: Node, order: Order, interruption: Interruption) -> Transaction:
     """Registry and state are read here, under the lock, and nowhere else."""
     journal = Journal(node.effects)
     await journal.load()
     registry = node.read_registry()
     costs = measured(await _history(node.effects))
     steps = Steps(node.effects, node.site, registry, journal, node.emit, node.surroundings)
+    if not order.by_agent:
+        steps.may_start |= node.surroundings.stopped_by_floor().keys()
     floor = node.floor_bytes if node.floor_bytes is not None else registry.memory_floor_bytes
     transaction = Transaction(
         node.effects, node.site, registry, journal, steps, interruption, node.emit, floor or 0

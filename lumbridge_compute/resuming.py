@@ -12,6 +12,7 @@ from lumbridge_compute.core.plan_resume import (
     plan_fallback,
     plan_next_resume,
 )
+from lumbridge_compute.core.state import record_loss
 from lumbridge_compute.errors import Exit
 from lumbridge_compute.interruption import Interrupted
 from lumbridge_compute.journal import cause_of
@@ -32,6 +33,8 @@ _BLOCKS_EVERY_SCENE = frozenset(
 
 async def resume(transaction: Transaction, mode: ResumeMode) -> Outcome:
     """One resume, from snapshot to answer.  Raises Interrupted before the first change."""
+    if mode is ResumeMode.AGENT and (cause := _stopped_by_floor(transaction)) is not None:
+        return await _leave_stopped(transaction, cause)
     now = await transaction.snapshot()
     plan = plan_next_resume(now, mode, floor_bytes=transaction.floor_bytes)
     if isinstance(plan, Refusals):
@@ -65,6 +68,26 @@ async def stop_everything(transaction: Transaction, plan: Plan, now: Snapshot) -
     if failure.interrupted:
         return await roll_back(transaction, transaction.previous(now), failure)
     return await end_degraded(transaction, failure)
+
+
+def _stopped_by_floor(transaction: Transaction) -> str | None:
+    """The floor may be faster than the agent's own resume, which would start its victim again."""
+    stopped = transaction.steps.surroundings.stopped_by_floor()
+    scene = transaction.registry.scenes.get(transaction.journal.state.desired_scene or "")
+    victims = [name for name in (scene.models if scene is not None else ()) if name in stopped]
+    return stopped[victims[0]] if victims else None
+
+
+async def _leave_stopped(transaction: Transaction, cause: str) -> Outcome:
+    """As where the floor acts at rest: the victim is recorded, the others stay as they are."""
+    await transaction.journal.update(lambda state: transaction.latched(record_loss(state, cause)))
+    transaction.changed = True
+    return Outcome(
+        Exit.DEGRADED,
+        transaction.journal.state.desired_scene,
+        error=cause,
+        hint="make room, then run `lumbridge-compute scene resume`",
+    )
 
 
 async def _resume_scene(transaction: Transaction, plan: Plan, now: Snapshot) -> Outcome:

@@ -50,7 +50,10 @@ class Measured:
 
 @dataclass
 class Steps:
-    """Carries out plans for one transaction.  `close` gives back what it holds open."""
+    """Carries out plans for one transaction.  `close` gives back what it holds open.
+
+    `may_start` are models that the floor had stopped before: an operator asks for them again.
+    """
 
     effects: Effects
     site: Site
@@ -58,6 +61,7 @@ class Steps:
     journal: Journal
     emit: Callable[[Event], None]
     surroundings: Surroundings = field(default_factory=Nothing)
+    may_start: set[str] = field(default_factory=set)
     expected_s: dict[str, float] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     world: World | None = None
@@ -127,7 +131,9 @@ class Steps:
         for name in names:
             view = self.world.view(name)
             if not view.exact:
-                detail = view.health.detail if view.health is not None else view.ownership
+                detail = self.surroundings.stopped_by_floor().get(name) or (
+                    view.health.detail if view.health is not None else view.ownership
+                )
                 raise StepFailed(f"{name!r} did not pass the last check: {detail}")
 
     async def rest_above(self, floor_bytes: int) -> None:
@@ -148,7 +154,7 @@ class Steps:
         """What the floor stopped in this transaction is not started by it.  Raises StepFailed."""
         stopped = self.surroundings.stopped_by_floor()
         for step in plan.start:
-            if step.model in stopped:
+            if step.model in stopped and step.model not in self.may_start:
                 raise StepFailed(f"it would start {step.model!r} again, and {stopped[step.model]}")
 
     def close(self) -> None:
@@ -217,6 +223,7 @@ class Steps:
             raise StepFailed(f"cannot start {model.name!r}: {_said(error)}") from error
         self._handles[model.name] = gated.handle
         record = Bound(gated.handle.identity, model, token, scope, self.effects.timestamp())
+        self.may_start.discard(model.name)
         try:
             await self.journal.update(lambda state: with_record(state, model.name, record))
             await self.surroundings.guard(model.name, gated.handle)
@@ -232,7 +239,8 @@ class Steps:
     async def _await_kept(self, keep: Keep) -> None:
         handle = self.effects.open_process(keep.identity)
         if handle is None:
-            raise StepFailed(f"{keep.model!r} has ended, cause not known")
+            by_floor = self.surroundings.stopped_by_floor().get(keep.model)
+            raise StepFailed(by_floor or f"{keep.model!r} has ended, cause not known")
         self._handles[keep.model] = handle
         timeout_s = keep.definition.health.timeout_s
         await self._await_healthy(keep.definition, max(1.0, timeout_s - keep.age_s), "keep")

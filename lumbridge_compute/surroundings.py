@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from lumbridge_compute.core.state import FloorLatch
 from lumbridge_compute.effects import ProcessHandle
 
 
@@ -39,7 +40,11 @@ class Surroundings(Protocol):
         ...
 
     def stopped_by_floor(self) -> Mapping[str, str]:
-        """Models that the floor has stopped during this transaction, each with a sentence."""
+        """Models that the floor has stopped and nobody has started since, each with a sentence."""
+        ...
+
+    def floor_latch(self, model: str) -> FloorLatch | None:
+        """What is to be remembered of the floor having stopped `model`; None where it has not."""
         ...
 
 
@@ -66,3 +71,6 @@ class Nothing:
 
     def stopped_by_floor(self) -> Mapping[str, str]:
         return {}
+
+    def floor_latch(self, model: str) -> FloorLatch | None:  # noqa: ARG002 - as above
+        return None

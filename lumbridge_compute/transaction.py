@@ -190,6 +190,16 @@ class Transaction:
 
         return await self._forward(plan, begin, end)
 
+    def latched(self, state: NodeState) -> NodeState:
+        """`state` with the floor's latch, where the floor has stopped what the next resume would
+        start by itself."""
+        wanted = state.desired_scene
+        scene = self.registry.scenes.get(wanted or "")
+        for name in scene.models if scene is not None else ():
+            if (latch := self.steps.surroundings.floor_latch(name)) is not None:
+                return writes.with_latch(state, replace(latch, scene=wanted))
+        return state
+
     async def gather(self, candidates: Mapping[str, int] | None = None) -> Snapshot:
         """As `snapshot`, also on the way back.  Raises OSError where we can't look."""
         state = with_literals(self.journal.state, self.registry)

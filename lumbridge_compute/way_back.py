@@ -183,10 +183,11 @@ async def _degraded(transaction: Transaction, cause: str, why: str | None = None
 
 
 async def _record(transaction: Transaction, change: Callable[[NodeState], NodeState]) -> bool:
-    """Write on the way back; a write that fails is tried once more, then False."""
+    """Write on the way back, with the floor's latch where it has stopped what is wanted; a write
+    that fails is tried once more, then False."""
     for _ in range(2):
         try:
-            await transaction.journal.update(change)
+            await transaction.journal.update(lambda state: transaction.latched(change(state)))
         except OSError:
             continue
         return True

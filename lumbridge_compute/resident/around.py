@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from lumbridge_compute.core.state import FloorLatch
 from lumbridge_compute.effects import ProcessHandle
 from lumbridge_compute.gateway.driver import Gateways
 from lumbridge_compute.resident.floor_watch import FloorWatch
@@ -39,3 +40,6 @@ class Around:
 
     def stopped_by_floor(self) -> Mapping[str, str]:
         return self._floor.sentences()
+
+    def floor_latch(self, model: str) -> FloorLatch | None:
+        return self._floor.latch(model)

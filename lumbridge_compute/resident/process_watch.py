@@ -124,6 +124,8 @@ def _loss(
     def change(state: NodeState) -> NodeState:
         record = state.processes.get(name)
         same = isinstance(record, Bound) and record.identity.matches(identity)
+        if isinstance(record, Bound) and not same:
+            return state  # somebody has started it again meanwhile
         if latch is not None:
             state = with_latch(state, latch)
         if not same or state.active_scene is None:

@@ -13,6 +13,7 @@ import trio
 from lumbridge_compute.core.health import Answer, Outcome, Request
 from lumbridge_compute.core.identity import Identity, Process
 from lumbridge_compute.core.launch import Launch
+from lumbridge_compute.core.state import FloorLatch
 from lumbridge_compute.core.world import Listener, Memory
 from lumbridge_compute.effects import STATE_FILE, Effects, Holder, NodeLock, ProcessHandle
 from lumbridge_compute.errors import Refused
@@ -564,6 +565,11 @@ class SimSurroundings:
 
     def stopped_by_floor(self) -> Mapping[str, str]:
         return self._effects.floor_victims
+
+    def floor_latch(self, model: str) -> FloorLatch | None:
+        if model not in self._effects.floor_victims:
+            return None
+        return FloorLatch(None, self._effects.boot_id(), self._effects.timestamp(), {})
 
     async def _pass(self, name: str) -> None:
         call = self._effects.effect(name)

@@ -272,6 +272,16 @@ BUGS = (
         (("day", "activate-night", "none"),),
     ),
     Planted(
+        "the latch forgotten in a transaction",
+        "transaction",
+        """
+-            if (latch := self.steps.surroundings.floor_latch(name)) is not None:
++            if (latch := self.steps.surroundings.floor_latch("")) is not None:
+""",
+        "floor",
+        (("survivors", "activate-day", "floor"),),
+    ),
+    Planted(
         "what the floor stopped is started again",
         "steps",
         """

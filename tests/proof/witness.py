@@ -199,6 +199,8 @@ class Checks:
             self._broken("no-effect", f"exit {int(outcome.exit)} after {self._changes}")
         if outcome.exit is Exit.DONE and not self.order.dry_run:
             self._done(state)
+        elif changed:
+            self._latched(state)
         if outcome.exit in _PROVEN and changed:
             self._proven(state, outcome)
         blind = (Kind.EIO_EVER, Kind.EMFILE_EVER)
@@ -211,6 +213,15 @@ class Checks:
         if outcome.active_scene != state.active_scene:
             said = f"{outcome.active_scene} was answered, {state.active_scene} is recorded"
             self._broken("memory-follows-disk", said)
+
+    def _latched(self, state: NodeState) -> None:
+        scene = self.world.registry.scenes.get(state.desired_scene or "")
+        victims = self.effects.floor_victims.keys() & set(scene.models if scene else ())
+        if not victims or any(fault.kind is not Kind.FLOOR for fault in self.struck):
+            return  # where another fault came too, the write may have been lost to it
+        latch = state.floor_latch
+        if latch is None or latch.boot_id != self.world.boot_id:
+            self._broken("floor", f"{min(victims)} was stopped, and the next resume starts it")
 
     def _done(self, state: NodeState) -> None:
         command, scene = self.order.command, state.active_scene

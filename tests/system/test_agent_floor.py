@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -79,5 +80,29 @@ def test_what_the_floor_stopped_at_rest_starts_again_only_on_request(hungry: Sys
     agent.leave()
     agent = start_agent(hungry, "--floor", "0.1")
     hungry.ok("scene", "resume")
+    assert hungry.state()["floor_latch"] is None
+    agent.leave()
+
+
+def test_what_the_floor_stopped_starts_again_on_request_with_the_same_agent(
+    hungry: SystemNode,
+) -> None:
+    """It was refused for as long as that agent lived."""
+    set_floor(hungry, 100 * MIB)
+    hungry.write()
+    agent = start_agent(hungry)
+    hungry.ok("scene", "activate", "greedy")
+    voice = hungry.pids()["voice"]
+    set_floor(hungry, read_available() + GIB)
+    hungry.write()
+    agent.send(signal.SIGHUP)
+    hungry.until_error("the memory floor stopped")
+    until(lambda: hungry.state()["floor_latch"] is not None, "the latch")
+    set_floor(hungry, 100 * MIB)
+    hungry.write()
+    agent.send(signal.SIGHUP)
+    until(lambda: hungry.status()["memory"]["floor_bytes"] == 100 * MIB, "the lower floor")
+    hungry.ok("scene", "resume")
+    assert hungry.pids()["voice"] == voice
     assert hungry.state()["floor_latch"] is None
     agent.leave()
