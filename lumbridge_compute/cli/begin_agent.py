@@ -30,7 +30,8 @@ def take_signals() -> None:
     Source: systemd.service(5), WatchdogSec=.
     """
     normalise_signals()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # SIGINT first: who sees that SIGTERM is caught, as nothing but this does it, sees both.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(int(Exit.DONE)))
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
