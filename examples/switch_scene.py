@@ -52,4 +52,6 @@ def main(root: str, scene: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or "--help" in sys.argv:
+        sys.exit("usage: switch_scene.py ROOT SCENE")
     sys.exit(main(*sys.argv[1:]))

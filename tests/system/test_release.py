@@ -163,7 +163,7 @@ def test_the_registry_to_begin_with_is_right_as_it_is_and_with_its_marks_taken_o
     assert "no faults (0 models, 0 Scenes)" in node.ok("check").out
     head, body = text.split("version: 1", 1)
     off = "version: 1" + body.replace("\n# ", "\n").replace("\n#   ", "\n  ")
-    off = off.replace(": {}\n", ":\n")
+    off = off.replace(": {}\n", ":\n")  # as its head says
     (node.root / "compute.yaml").write_text(head + off)
     assert "(2 models, 1 Scene)" in node.ok("check").out
     assert yaml.safe_load(off)["node"]["gateways"]
