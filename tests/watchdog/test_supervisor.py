@@ -264,7 +264,7 @@ async def test_samplers_that_end_at_once_are_not_started_for_ever(
 
 async def test_a_sampler_that_talks_nonsense_is_not_believed_and_replaced(memory: Any) -> None:
     """It took the agent down."""
-    script = ("/bin/sh", "-c", "echo nonsense >&0; sleep 1000")
+    script = ("/bin/sh", "-c", "echo nonsense >&0; exec sleep 1000")
     async with guarded(memory, interpreter=script, restart_pauses_s=()) as (guard, _):
         await guard.status.wait_value(lambda status: "not started again" in (status.cause or ""))
         assert "was not understood: " in (guard.status.value.cause or "")
