@@ -8,12 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from lumbridge_compute.orders import Command, Order
+from lumbridge_compute.core.events import Outcome
+from lumbridge_compute.interruption import Interruption
+from lumbridge_compute.orders import Command, Node, Order, run_order
 from tests.fakes.faults import Fault, Kind
+from tests.fakes.running import SITE, run_work
+from tests.fakes.sim_effects import SimEffects, SimSurroundings
 from tests.proof.enumerator import ORDERS, Story, Telling, second_stories, stories, tell
-from tests.proof.facts import state_of
+from tests.proof.facts import ours, state_of
 from tests.proof.report import render_told
 from tests.proof.starts import STARTS
+from tests.proof.witness import Checks
 
 ONCE, TWICE = 3, 1
 
@@ -139,6 +144,28 @@ def test_adopt_judges_by_the_definition_that_it_records() -> None:
     assert run.outcome.exit == 3
     assert "talk-v0" in (run.outcome.error or "")
     assert state_of(telling.world).processes
+
+
+def test_an_agents_own_resume_leaves_what_its_floor_was_faster_to_stop() -> None:
+    """The next agent started it again by itself."""
+    world, order = STARTS["rebooted"](0), ORDERS["resume-agent"]
+
+    async def work(effects: SimEffects, interruption: Interruption) -> Outcome:
+        effects.floor_victims["talk"] = "the memory floor has stopped 'talk'"
+        around = SimSurroundings(effects)
+        node = Node(effects, SITE, world.read_registry, lambda _event: None, None, around)
+        return await run_order(node, order, interruption)
+
+    outcome = run_work(world, work, lambda effects: Checks(effects, order)).outcome
+    assert outcome is not None
+    assert (outcome.exit, outcome.error) == (4, "the memory floor has stopped 'talk'")
+    state = state_of(world)
+    assert state.floor_latch is not None
+    assert state.active_scene is None
+    again = Telling(Story("rebooted", "resume-agent"), world).run("next agent", order)
+    assert again.outcome is not None
+    assert again.outcome.exit == 3
+    assert not list(ours(world))
 
 
 def _sample(chance: random.Random, start: str, count: int) -> list[Story]:

@@ -140,8 +140,8 @@ class SystemNode:
     def status(self) -> dict[str, Any]:
         """The document of `status --json`.
 
-        It is looked at from here, as the command does it: to start one for each look was a tenth
-        of the suite's time.  In a thread, since the caller may run in trio itself."""
+        It is looked at from here, as the command does it; in a thread, since the caller may run in
+        trio itself."""
         with ThreadPoolExecutor(1) as thread:
             seen = thread.submit(read_status, str(self.root), self.environment()).result()
         loaded: dict[str, Any] = json.loads(json.dumps(status_document(seen)))
